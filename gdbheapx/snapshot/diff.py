@@ -189,16 +189,6 @@ OTHERS = "[several owners, small ones, or leaked]"
 Sums = Dict[Tuple[str, str], Tuple[int, Optional[int]]]
 
 
-class ListedOwners(NamedTuple):
-    """The owners of one snapshot that have names: blocks have addresses, which mean nothing in another process."""
-
-    sums: Sums
-    what: Dict[str, str]
-    """By owner what it holds, and how many: `dict of 20,000 entries`."""
-    least_bytes: int
-    """An owner that is not among them retains no more than this."""
-
-
 class OwnedGraph(NamedTuple):
     """Owners computed from the graph of one snapshot."""
 
@@ -236,8 +226,10 @@ def _sum_named(tallied: OwnerTally) -> Dict[str, Tuple[int, int]]:
     return named
 
 
-def list_owners(owners: Owners, graph: Optional[OwnerRows]) -> ListedOwners:
-    """List the named owners by the graph, else by the list of the largest that each snapshot has."""
+def list_owners(owners: Owners, graph: Optional[OwnerRows]) -> Tuple[Sums, Dict[str, str], int]:
+    """List the named owners by the graph, else by the list of the largest that each snapshot has: blocks have addresses, which mean
+    nothing in another process. Return their sums; by owner what it holds, and how many; and the most that others may retain.
+    """
     rows, most = (graph.owners, MOST_OWNERS) if graph is not None else (owners.owners, OWNERS_KEPT)
     sums: Sums = {}
     for row in rows:
@@ -249,7 +241,7 @@ def list_owners(owners: Owners, graph: Optional[OwnerRows]) -> ListedOwners:
         told = describe_containers(row.containers) or (row.container.words() if row.container is not None else row.signature)
         if told:
             what[row.owner] = told
-    return ListedOwners(sums, what, rows[-1].retained_bytes if len(rows) >= most else 0)
+    return sums, what, rows[-1].retained_bytes if len(rows) >= most else 0
 
 
 def sum_classes(graph: OwnerRows) -> Sums:
@@ -584,11 +576,16 @@ def _compare_owners(old: SnapshotRecord, new: SnapshotRecord, graphs: Sequence[O
         return None
     have_graphs = all(graph.held is not None for graph in graphs)
     sides = [list_owners(record.model("owners", Owners), graph.held if have_graphs else None) for record, graph in zip((old, new), graphs)]
-    for side, other, graph in zip(sides, sides[::-1], graphs):
-        side.sums.update({key: graph.named[key[0]] for key in other.sums if key not in side.sums and key[0] in graph.named and have_graphs})
-    rows = [_bound_change(row, *(side.least_bytes for side in sides)) for row in _compare_all(sides[0].sums, sides[1].sums)]
-    told = (row for row in rows if row.diff_bytes or row.at_most is None)
-    return _sort_changes(row._replace(contents=describe_content_change(*(side.what.get(row.what) for side in sides))) for row in told)
+    (before, was, least_old), (after, now, least_new) = sides
+    if have_graphs:
+        for sums, others, graph in ((before, after, graphs[0]), (after, before, graphs[1])):
+            sums.update({key: graph.named[key[0]] for key in others if key not in sums and key[0] in graph.named})
+    rows = []
+    for row in _compare_all(before, after):
+        bounded = _bound_change(row, least_old, least_new)
+        if bounded.diff_bytes or bounded.at_most is None:
+            rows.append(bounded._replace(contents=describe_content_change(was.get(row.what), now.get(row.what))))
+    return _sort_changes(rows)
 
 
 def _bound_change(row: DiffChange, least_old: int, least_new: int) -> DiffChange:

@@ -170,7 +170,7 @@ def _keep_graph(session: Session, told: find.LabelSet, moves: Sequence[Move], ha
         unit_bytes=graph.shape.unit_bytes,
         has_slots=graph.shape.all_slots,
         is_low=any(start < 1 << 32 for start, _ in reach.heaps),
-        roots=[_keep_root(part) for part in tallied.parts],
+        roots=[_keep_root(root) for root in tallied.parts],
         nodes=nodes,
         variables=_keep_variables(tallied, told.called),
         places=_keep_places(tallied, told.called) if has_names else [],
@@ -200,9 +200,8 @@ def _keep_paths(paths: Optional[Paths], tallied: dominance.OwnerTally) -> List[K
     ]
 
 
-def _keep_root(part: dominance.RootPart) -> KeptRoot:
-    root = part.root
-    kept_root = KeptRoot(root.kind, TargetAddress(root.start), root.end - root.start, part.slot)
+def _keep_root(root: heap_graph.GraphRoot) -> KeptRoot:
+    kept_root = KeptRoot(root.kind, TargetAddress(root.start), root.end - root.start, root.slot)
     if root.module is not None:
         kept_root = kept_root._replace(base_bytes=root.start - root.module.base, module=root.module.shown_name)
     if root.field is not None:
@@ -212,9 +211,9 @@ def _keep_root(part: dominance.RootPart) -> KeptRoot:
 
 def _keep_variables(tallied: dominance.OwnerTally, called: NodeNames) -> List[KeptVariable]:
     variables = []
-    for number, (root, slot) in enumerate(tallied.parts):
+    for number, root in enumerate(tallied.parts):
         if root.kind == heap_graph.DATA and root.module is not None:  # one that points nowhere is called by its start
-            variable = called.variable(root.module, root.start + (slot * tallied.reach.word_bytes if slot != NO_SLOT else 0))
+            variable = called.variable(root.module, root.start + (root.slot * tallied.reach.word_bytes if root.slot != NO_SLOT else 0))
             if variable is not None:
                 variables.append(KeptVariable(number, variable.start - root.start, variable.end - variable.start, variable.name))
     return variables
@@ -223,7 +222,7 @@ def _keep_variables(tallied: dominance.OwnerTally, called: NodeNames) -> List[Ke
 def _keep_places(tallied: dominance.OwnerTally, called: NodeNames) -> List[KeptPlace]:
     places: List[KeptPlace] = []
     word = tallied.reach.word_bytes
-    for number, (root, _) in enumerate(tallied.parts):
+    for number, root in enumerate(tallied.parts):
         if root.kind not in (heap_graph.STACK, heap_graph.THREAD_LOCAL):
             continue
         for edge in tallied.graph.edges(tallied.reach.roots_from + number)[: MOST_PLACES - len(places)]:
@@ -323,7 +322,7 @@ def _open_census(session: Session, model: KeptGraph, streams: Parted[str, Packed
         weak = list(zip(row[::2], row[1::2]))
         if len(row) % 2 or any(node >= count.blocks or evidence >= LEAKED for node, evidence in weak):
             raise ValueError("evidence of no block")
-    known = heap_graph.KeptReads(FileSymbols(model, roots), [root.slot for root in model.roots], weak, model.fields)
+    known = heap_graph.KeptReads(FileSymbols(model, roots), weak, model.fields)
     heaps = [(0, 1 << 32)] if model.is_low else []
     outside = heap_graph.Regions(roots, nodes, ())
     reach = heap_graph.Reach(graph, outside, count, model.habits, heaps, model.word_bytes, {}, [], known)
@@ -363,4 +362,4 @@ def _restore_root(root: KeptRoot) -> heap_graph.GraphRoot:
     module = Module(root.module, root.start - root.base_bytes, False, None, None) if root.module is not None else None
     thread = Thread(root.lwp, root.thread, None, None, None) if root.lwp is not None else None
     field = ManagedField(root.field, (), ()) if root.field is not None else None
-    return heap_graph.GraphRoot(root.kind, int(root.start), root.start + root.bytes, module, thread, field=field)
+    return heap_graph.GraphRoot(root.kind, int(root.start), root.start + root.bytes, module, thread, field=field, slot=root.slot)

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from gdbheapx.analysis.reachability import heap_graph
-from gdbheapx.analysis.reachability.heap_graph import Reach
+from gdbheapx.analysis.reachability.heap_graph import GraphRoot, Reach
 from gdbheapx.analysis.reachability.managed import HeldByField, measure_fields
 from gdbheapx.analysis.reachability.names import NodeNames, Path, Paths
 from gdbheapx.analysis.reachability.owners import (
@@ -381,14 +381,6 @@ KINDS = {
 NOWHERE = Path("", ())
 
 
-class RootPart(NamedTuple):
-    """A root, or one variable of it."""
-
-    root: heap_graph.GraphRoot
-    slot: int
-    """Its first pointer."""
-
-
 class OwnerTally:
     """Dominators of one graph, whose roots are split into variables."""
 
@@ -401,11 +393,11 @@ class OwnerTally:
         self.has_starts = bool(self.named)
         """Runtimes give names, and say which words own: else only what containers show has paths."""
         if paths is not None:
-            paths.split([part.root for part in self.parts])
-        strong = sum(part.root.kind in heap_graph.STRONG for part in self.parts)
+            paths.split(self.parts)
+        strong = sum(part.kind in heap_graph.STRONG for part in self.parts)
         self.strong = reach.roots_from, reach.roots_from + strong
         self.weak = reach.roots_from + strong, reach.roots_from + len(self.parts)
-        self._locals_from = reach.roots_from + sum(part.root.kind == heap_graph.DATA for part in self.parts)
+        self._locals_from = reach.roots_from + sum(part.kind == heap_graph.DATA for part in self.parts)
         self.used = NativeSum(sum(part.blocks for part in sums), sum(part.bytes for part in sums))
         self.leaked = sums[LEAKED]
 
@@ -419,14 +411,14 @@ class OwnerTally:
         """The graph as it is now: its roots are variables."""
         if self.reach.kept is not None:
             return self.reach
-        return self.reach._replace(regions=self.reach.regions._replace(roots=[part.root for part in self.parts]))
+        return self.reach._replace(regions=self.reach.regions._replace(roots=self.parts))
 
     @cached_property
     def contained(self) -> ContainerTree:
         """The tree's containers."""
         return ContainerTree(self)
 
-    def root(self, node: int) -> Optional[RootPart]:
+    def root(self, node: int) -> Optional[GraphRoot]:
         """The root, or one variable of it; None of what lies in memory, and of a container."""
         place = node - self.reach.roots_from
         return self.parts[place] if 0 <= place < len(self.parts) else None
@@ -434,12 +426,12 @@ class OwnerTally:
     def is_data(self, node: int) -> bool:
         """Return True for a global variable."""
         part = self.root(node)
-        return part is not None and part.root.kind == heap_graph.DATA
+        return part is not None and part.kind == heap_graph.DATA
 
     def is_plumbing(self, node: int) -> bool:
         """Return True for a variable of the runtime that a managed heap belongs to, and for a mapping of a runtime that has such a heap."""
         part, mapping = self.root(node), self.reach.mapping(node)
-        module = part.root.module if part is not None else None
+        module = part.module if part is not None else None
         if mapping is not None:
             return mapping.whose is not None and bool(self.reach.regions.managed)
         return module is not None and any(heap.module == module.file_name for heap in self.reach.regions.managed)
@@ -448,23 +440,23 @@ class OwnerTally:
         """Its blocks are nodes of their own."""
         return node >= self.reach.roots_from + len(self.parts)
 
-    def _split_roots(self) -> List[RootPart]:
+    def _split_roots(self) -> List[GraphRoot]:
         """Makes one root of each variable that points somewhere."""
         if self.reach.kept is not None:
-            return [RootPart(root, slot) for root, slot in zip(self.reach.regions.roots, self.reach.kept.slots)]
-        parts: List[RootPart] = []
+            return list(self.reach.regions.roots)
+        parts: List[GraphRoot] = []
         places: List[Tuple[int, int]] = []
         kin = Kin(self.reach)
         for number, root in enumerate(self.reach.regions.roots):
-            parts.append(RootPart(root, NO_SLOT))
+            parts.append(root)
             if root.kind != heap_graph.DATA or root.module is None:
                 continue
             for place, slot in enumerate(self._find_starts(self.reach.roots_from + number, root.start, root.module, kin)):
                 if not place:  # the root itself begins with its first variable
-                    parts[-1] = RootPart(root, slot)
+                    parts[-1] = root._replace(slot=slot)
                 else:
                     places.append((self.reach.roots_from + number, slot))
-                    parts.append(RootPart(root, slot))
+                    parts.append(root._replace(slot=slot))
         self.graph.split(places)
         return parts
 
@@ -491,7 +483,7 @@ class OwnerTally:
         """Return the kind of owner."""
         part = self.root(node)
         if part is not None:
-            return KINDS[part.root.kind]
+            return KINDS[part.kind]
         if self.is_container(node):
             return SHARED if self.tree.owners[node] == NO_NODE else CONTAINER
         return MAPPING if self.reach.mapping(node) is not None else BLOCK
@@ -527,7 +519,7 @@ class OwnerTally:
 
     def word_name(self, node: int, slot: int, is_whole: bool = False, is_short: bool = False) -> str:
         """Return the name of a word of a root. `is_whole`: the variable, whichever of its words it is; `is_short`: omit its module."""
-        root = self.parts[node - self.reach.roots_from].root
+        root = self.parts[node - self.reach.roots_from]
         if root.kind != heap_graph.DATA or root.module is None or slot == NO_SLOT:
             return self.names.of_root(root, NO_SLOT if is_whole else slot)
         address = root.start + slot * self.reach.word_bytes
@@ -537,11 +529,11 @@ class OwnerTally:
     def offset(self, node: int, slot: int) -> int:
         """Return the offset of a word in its block or variable, in bytes; for a stack the offset in the whole stack."""
         part = self.root(node)
-        if part is None or not self.is_data(node) or part.root.module is None:
+        if part is None or not self.is_data(node) or part.module is None:
             return slot * self.reach.word_bytes
-        address = part.root.start + slot * self.reach.word_bytes
-        variable = self.names.variable(part.root.module, address)
-        start = variable.start if variable is not None else part.root.start + part.slot * self.reach.word_bytes
+        address = part.start + slot * self.reach.word_bytes
+        variable = self.names.variable(part.module, address)
+        start = variable.start if variable is not None else part.start + part.slot * self.reach.word_bytes
         return max(0, address - start)
 
     def address(self, node: int) -> Optional[TargetAddress]:
@@ -550,8 +542,8 @@ class OwnerTally:
         if container is not None:
             return self.contained.first(container)
         if part is not None:
-            start = part.root.start + (part.slot * self.reach.word_bytes if part.slot != NO_SLOT else 0)
-            return TargetAddress(start) if part.root.start else None
+            start = part.start + (part.slot * self.reach.word_bytes if part.slot != NO_SLOT else 0)
+            return TargetAddress(start) if part.start else None
         mapping = self.reach.mapping(node)
         return TargetAddress(self.graph.blocks([node])[0][0] if mapping is None else mapping.start)
 
@@ -587,9 +579,7 @@ class OwnerTally:
         """Return what objects of managed heaps hold, by class and field."""
         if self.reach.kept is not None:
             return list(self.reach.kept.fields)
-        nodes = {
-            id(part.root.field): self.reach.roots_from + number for number, part in enumerate(self.parts) if part.root.field is not None
-        }
+        nodes = {id(part.field): self.reach.roots_from + number for number, part in enumerate(self.parts) if part.field is not None}
         retained = self.tree.retained_bytes
         return measure_fields(self.graph, self.reach.numbers.blocks, self.reach.regions.managed, lambda field: retained[nodes[id(field)]])
 
@@ -749,11 +739,11 @@ def find_owner_spans(tallied: OwnerTally, owners: Owners) -> Dict[int, Tuple[int
     found: Dict[int, Tuple[int, int]] = {}
     for number, part in enumerate(tallied.parts):
         address = tallied.address(tallied.reach.roots_from + number)
-        if address in wanted and address and part.root.kind == heap_graph.DATA and part.root.module is not None:
-            variable = tallied.names.variable(part.root.module, address)
-            following = [one for one in tallied.parts[number + 1 : number + 2] if one.root is part.root]
-            end = part.root.start + following[0].slot * tallied.reach.word_bytes if following else part.root.end
-            before = max(part.root.start, address - HEAD_WORDS * tallied.reach.word_bytes)
+        if address in wanted and address and part.kind == heap_graph.DATA and part.module is not None:
+            variable = tallied.names.variable(part.module, address)
+            following = [one for one in tallied.parts[number + 1 : number + 2] if one.start == part.start]
+            end = part.start + following[0].slot * tallied.reach.word_bytes if following else part.end
+            before = max(part.start, address - HEAD_WORDS * tallied.reach.word_bytes)
             found[address] = (variable.start, variable.end) if variable is not None else (before, end)
     for address in wanted - set(found):
         place = tallied.graph.find(address) if address else None
@@ -931,7 +921,7 @@ def find_named_node(tallied: OwnerTally, what: str) -> Optional[int]:
 def _search_name(tallied: OwnerTally, what: str) -> Optional[int]:
     """Search the name from the largest owners down: a printed node is large, or lies below the beginning of its name."""
     block = BLOCK_NAME.match(what)
-    modules = [part.root.module for part in tallied.parts if part.root.module is not None and part.root.module.link is not None]
+    modules = [part.module for part in tallied.parts if part.module is not None and part.module.link is not None]
     if modules and what.endswith(" in " + modules[0].file_name):  # the program's file, not the link by which it was started
         what = what[: -len(modules[0].file_name)] + modules[0].shown_name
     if block is not None:

@@ -31,7 +31,7 @@ from gdbheapx.inferior.base import (
     Thread,
 )
 from gdbheapx.kernel.blocks import graph as evidence
-from gdbheapx.kernel.blocks.graph import FROM_MAPPING, LEAKED, Containers, Graph, GraphNumbers, GraphShape, Habit, NativeSum
+from gdbheapx.kernel.blocks.graph import FROM_MAPPING, LEAKED, NO_SLOT, Containers, Graph, GraphNumbers, GraphShape, Habit, NativeSum
 from gdbheapx.kernel.blocks.signatures import Signer
 from gdbheapx.kernel.blocks.stream import NativeBlocks
 from gdbheapx.model import GUESS
@@ -64,6 +64,8 @@ class GraphRoot(NamedTuple):
     """Of them the stack pointer where it lies in a heap: the block that it lies in is the stack, and in use."""
     field: Optional[ManagedField] = None
     """Of MANAGED."""
+    slot: int = NO_SLOT
+    """Of one variable of the root its first pointer; slots count from the start of the whole root, as `start` and `end` are its."""
 
 
 class GraphNode(NamedTuple):
@@ -549,8 +551,7 @@ class KeptReads(NamedTuple):
     """Data that a snapshot has in place of memory."""
 
     symbols: SymbolSource
-    slots: Sequence[int]
-    """Of each of Regions.roots the slot of its first pointer, or NO_SLOT: those of variables are apart already."""
+    """Roots are split into variables already."""
     weak: Optional[Sequence[Tuple[int, int]]]
     """(node, evidence) that a second look has found; None: there was none."""
     fields: Sequence[HeldByField] = ()

@@ -11,7 +11,7 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 import pytest
 
 from gdbheapx.analysis.reachability import dominance, heap_graph, refs
-from gdbheapx.analysis.reachability.dominance import ContainerElement, OwnerTally, RootPart
+from gdbheapx.analysis.reachability.dominance import ContainerElement, OwnerTally
 from gdbheapx.analysis.reachability.heap_graph import GraphRoot
 from gdbheapx.analysis.reachability.owners import CONTAINER, ELEMENTS, SHARED, OwnedMemory, add_owner_types
 from gdbheapx.command import TextStyle
@@ -97,9 +97,9 @@ def tallied(owners: Dict[int, int], sizes: Sequence[int], containers: Sequence[C
     made.tree, made.graph, made.names, made.paths = Tree(above, retained, blocks, containers, of), FakeGraph(sizes, members), FakeNames(), None
     module: Any = type("M", (), {"link": None})()
     data = GraphRoot(heap_graph.DATA, 0, 128, module, None)
-    made.parts = [RootPart(data, 0), RootPart(GraphRoot(heap_graph.STACK, 0x9000, 0xA000, None, None), NO_SLOT), RootPart(data, 8)]
+    made.parts = [data._replace(slot=0), GraphRoot(heap_graph.STACK, 0x9000, 0xA000, None, None), data._replace(slot=8)]
     numbers = type("N", (), {"blocks": BLOCKS})()
-    regions_ = type("R", (), {"nodes": (), "roots": [part.root for part in made.parts], "managed": ()})()
+    regions_ = type("R", (), {"nodes": (), "roots": made.parts, "managed": ()})()
     made.reach = type("Reach", (), {"roots_from": BLOCKS, "word_bytes": 8, "numbers": numbers, "mapping": lambda self, node: None, "regions": regions_, "kept": None})()
     made.has_starts, made.named, made.weak, made.strong = False, frozenset(), (STACK, STACK + 1), (BLOCKS, STACK)
     made.used, made.leaked = NativeSum(BLOCKS, sum(sizes)), NativeSum(0, 0)

@@ -131,14 +131,14 @@ def _make_outside_object(
     kind, module, first = None, "", 0
     if node >= reach.roots_from:
         part = tallied.parts[node - reach.roots_from]
-        kind = part.root.kind
-        if part.root.module is not None:
-            module = part.root.module.shown_name
+        kind = part.kind
+        if part.module is not None:
+            module = part.module.shown_name
         if part.slot != NO_SLOT:
             variable = None
-            if kind == heap_graph.DATA and part.root.module is not None:
-                variable = tallied.names.variable(part.root.module, part.root.start + part.slot * word)
-            first = variable.start - part.root.start if variable is not None else part.slot * word
+            if kind == heap_graph.DATA and part.module is not None:
+                variable = tallied.names.variable(part.module, part.start + part.slot * word)
+            first = variable.start - part.start if variable is not None else part.slot * word
     references = []
     for edge in tallied.graph.edges(node):
         is_known = edge.slot < EXACT_SLOT
