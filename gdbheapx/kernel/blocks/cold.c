@@ -1,10 +1,10 @@
 /* What lies on pages of which sort, of the blocks of each owner and class: one pass over all blocks, by address. */
 #include "graph.h"
+#include "tally.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define FIRST_ROWS 64u              /* a power of two */
 #define BLOCKS_AT_ONCE 65536u       /* between two looks at the clock */
 
 struct span {
@@ -20,7 +20,7 @@ struct pages_told {
 
 struct cold_sums {
     struct cold_sum *rows;
-    uint32_t *table;                /* row + 1; twice as many places as there is room for rows */
+    struct tally numbers;           /* by owner and label, + 1: row + 1 */
     uint64_t count, room, last;     /* last: the row that was asked for */
 };
 
@@ -33,45 +33,17 @@ struct cold {
     uint64_t id, begin;             /* of the next block */
 };
 
-static uint64_t place_of(const struct cold_sums *all, uint64_t owner, uint64_t label)
-{
-    uint64_t place = ((owner << 32 | label) * 0x9E3779B97F4A7C15ull >> 20) & (2 * all->room - 1);
-    while (all->table[place] && (all->rows[all->table[place] - 1].owner != owner || all->rows[all->table[place] - 1].label != label))
-        place = (place + 1) & (2 * all->room - 1);
-    return place;
-}
-
-/* 0: no memory. */
-static int grow(struct cold_sums *all)
-{
-    const uint64_t room = all->room ? 2 * all->room : FIRST_ROWS;
-    struct cold_sum *rows = realloc(all->rows, (size_t) room * sizeof *rows);
-    uint32_t *table = calloc((size_t) room, 2 * sizeof *table);
-    if (rows)
-        all->rows = rows;
-    if (!rows || !table) {
-        free(table);
-        return 0;
-    }
-    free(all->table);
-    all->table = table;
-    all->room = room;
-    for (uint64_t row = 0; row < all->count; row++)
-        table[place_of(all, rows[row].owner, rows[row].label)] = (uint32_t) row + 1;
-    return 1;
-}
-
 static struct cold_sum *row_of(struct cold_sums *all, uint32_t owner, uint32_t label)
 {
     if (all->count && all->rows[all->last].owner == owner && all->rows[all->last].label == label)
         return &all->rows[all->last];   /* neighbours are often alike */
-    if (all->count == all->room && !grow(all))
+    struct cold_sum *rows = with_room(all->rows, all->count, &all->room, sizeof *rows);
+    uint32_t *number = tally_at(&all->numbers, ((uint64_t) owner << 32 | label) + 1);
+    all->rows = rows ? rows : all->rows;
+    if (!rows || !number)
         return NULL;
-    uint32_t *number = &all->table[place_of(all, owner, label)];
     if (!*number) {
-        memset(&all->rows[all->count], 0, sizeof *all->rows);
-        all->rows[all->count].owner = owner;
-        all->rows[all->count].label = label;
+        rows[all->count] = (struct cold_sum) {.owner = owner, .label = label};
         *number = (uint32_t) ++all->count;
     }
     all->last = *number - 1;
@@ -115,7 +87,7 @@ void heapx_cold_free(struct cold *cold)
 {
     if (cold) {
         free(cold->all.rows);
-        free(cold->all.table);
+        tally_close(&cold->all.numbers);
     }
     free(cold);
 }
@@ -130,6 +102,10 @@ struct cold *heapx_cold_new(const struct graph *graph, const uint32_t *owners, c
         return NULL;
     *cold = (struct cold) {.graph = graph, .owners = owners, .labels = labels, .told = {.spans = spans, .kinds = kinds, .count = count}};
     cold->told.page = page_bytes;
+    if (!tally_open(&cold->all.numbers, LEAST_TALLY)) {
+        heapx_cold_free(cold);
+        return NULL;
+    }
     while (page_bytes >> cold->told.shift > 1)
         cold->told.shift++;
     if (graph->index.blocks) {

@@ -60,16 +60,12 @@ int find_holders(struct search *search, uint32_t number, uint32_t *count)
             search->holders[*count - 1].is_stale &= is_stale;
             continue;
         }
-        if (*count == search->holder_room) {
-            const uint32_t room = search->holder_room ? 2 * search->holder_room : 1024;
-            struct holder *more = realloc(search->holders, room * sizeof *more);
-            if (!more)
-                return 0;
-            search->holders = more;
-            search->holder_room = room;
-        }
+        struct holder *holders = with_room(search->holders, *count, &search->holder_room, sizeof *holders);
+        if (!holders)
+            return 0;
+        search->holders = holders;
         const int is_root = node >= search->locals_from;
-        search->holders[(*count)++] = (struct holder) {.node = node, .first = at, .pointers = 1,
+        holders[(*count)++] = (struct holder) {.node = node, .first = at, .pointers = 1,
             .is_stack = node >= search->weak_from, .is_local = (uint8_t) is_root, .is_stale = is_stale,
             .is_variable = !is_root && node >= search->graph->index.blocks + search->graph->mapping_count};
     }

@@ -9,32 +9,21 @@
 
 struct container *new_container(struct containers *found)
 {
-    if (found->count == found->room) {
-        const uint32_t room = found->room ? 2 * found->room : 256;
-        struct container *more = realloc(found->all, room * sizeof *more);
-        if (!more)
-            return NULL;
-        found->all = more;
-        found->room = room;
-    }
-    struct container *container = &found->all[found->count++];
-    memset(container, 0, sizeof *container);
-    container->first = found->ordered;
-    container->first_entry = found->entry_count;
-    return container;
+    struct container *all = with_room(found->all, found->count, &found->room, sizeof *all);
+    if (!all)
+        return NULL;
+    found->all = all;
+    all[found->count] = (struct container) {.first = found->ordered, .first_entry = found->entry_count};
+    return &all[found->count++];
 }
 
 int add_entry(struct containers *found, struct container *container, struct outer outer)
 {
-    if (found->entry_count == found->entry_room) {
-        const uint32_t room = found->entry_room ? 2 * found->entry_room : 256;
-        struct outer *more = realloc(found->entry_edges, room * sizeof *more);
-        if (!more)
-            return 0;
-        found->entry_edges = more;
-        found->entry_room = room;
-    }
-    found->entry_edges[found->entry_count++] = outer;
+    struct outer *entries = with_room(found->entry_edges, found->entry_count, &found->entry_room, sizeof *entries);
+    if (!entries)
+        return 0;
+    found->entry_edges = entries;
+    entries[found->entry_count++] = outer;
     container->entries++;
     return 1;
 }

@@ -41,7 +41,7 @@ struct search {
     uint32_t *sizes, *trees, *seen;     /* by place of a first; places */
     uint64_t scratch_room;
     struct holder *holders;
-    uint32_t holder_room;
+    uint64_t holder_room;
     struct tally uses;                  /* by node, and by kind of word */
     struct tally places;                /* of the group at hand: by kind of word its holders */
     struct system systems[MOST_SYSTEMS + 1];    /* behind them one of all their fields, if it is needed */

@@ -112,21 +112,18 @@ static int by_pointers(const void *one, const void *other)
 
 static int find_tables(const struct search *search, uint8_t *seen, struct table **tables, uint32_t *count)
 {
-    uint32_t room = 0;
+    uint64_t room = 0;
     for (uint32_t node = 0; node < search->graph->nodes; node++) {
         struct table table = {node, 0, 0};
         if (is_over(search->pace, 1))
             return 0;
         if (node >= search->locals_from || !is_table(search, &table, seen))
             continue;
-        if (*count == room) {
-            room = room ? 2 * room : 256;
-            struct table *more = realloc(*tables, room * sizeof *more);
-            if (!more)
-                return 0;
-            *tables = more;
-        }
-        (*tables)[(*count)++] = table;
+        struct table *more = with_room(*tables, *count, &room, sizeof *more);
+        if (!more)
+            return 0;
+        *tables = more;
+        more[(*count)++] = table;
     }
     if (*count)
         qsort(*tables, *count, sizeof **tables, by_pointers);

@@ -31,12 +31,14 @@ struct pointers {
 
 struct containers {
     struct container *all;
-    uint32_t count, room;
+    uint32_t count;
+    uint64_t room;
     uint32_t *of;                       /* by block its container's number + 1; 0: none */
     uint32_t *order;
     uint32_t ordered;                   /* of order */
     struct outer *entry_edges;
-    uint32_t entry_count, entry_room;
+    uint32_t entry_count;
+    uint64_t entry_room;
     uint8_t *is_down;                   /* one bit an edge: leads down in a tree of objects, or to its root: it owns */
     struct pointers users;              /* made when they are asked for */
     uint8_t *is_use;                    /* the same: to an object of a tree, not from what it is part of */

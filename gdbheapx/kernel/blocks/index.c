@@ -22,18 +22,14 @@ static int add_slots(struct index *index, const uint64_t *ranges, uint64_t count
             continue;
         for (uint64_t at = ranges[2 * i] >> SLOT_SHIFT; at <= (ranges[2 * i + 1] - 1) >> SLOT_SHIFT; at++) {
             uint32_t *place = &index->table[at - (index->low >> SLOT_SHIFT)];
-            if (!*place) {
-                struct slot slot = {.begin = at << SLOT_SHIFT, .plain_from = UINT32_MAX};
-                if (index->slot_count == index->slot_room) {
-                    index->slot_room = index->slot_room ? 2 * index->slot_room : 64;
-                    struct slot *more = realloc(index->slots, index->slot_room * sizeof *more);
-                    if (!more)
-                        return 0;
-                    index->slots = more;
-                }
-                index->slots[index->slot_count++] = slot;
-                *place = index->slot_count;
-            }
+            if (*place)
+                continue;
+            struct slot *slots = with_room(index->slots, index->slot_count, &index->slot_room, sizeof *slots);
+            if (!slots)
+                return 0;
+            index->slots = slots;
+            slots[index->slot_count] = (struct slot) {.begin = at << SLOT_SHIFT, .plain_from = UINT32_MAX};
+            *place = ++index->slot_count;
         }
     }
     return 1;
@@ -106,16 +102,11 @@ int index_reserve(struct index *index, uint64_t count)
 
 static int add_large(struct index *index, uint64_t size)
 {
-    if (index->large_count == index->large_room) {
-        const uint64_t room = index->large_room ? 2 * index->large_room : 64;
-        struct large_block *more = realloc(index->large, (size_t) room * sizeof *more);
-        if (!more)
-            return 0;
-        index->large = more;
-        index->large_room = room;
-    }
-    struct large_block block = {(uint32_t) index->blocks, size};
-    index->large[index->large_count++] = block;
+    struct large_block *large = with_room(index->large, index->large_count, &index->large_room, sizeof *large);
+    if (!large)
+        return 0;
+    index->large = large;
+    large[index->large_count++] = (struct large_block) {(uint32_t) index->blocks, size};
     return 1;
 }
 

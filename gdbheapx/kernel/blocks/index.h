@@ -37,7 +37,8 @@ struct index {
     uint64_t low, span;                     /* all slots lie in [low, low + span) */
     uint32_t *table;                        /* by (address - low) >> SLOT_SHIFT: number of the slot + 1, or 0 */
     struct slot *slots;                     /* first those with lines */
-    uint32_t slot_count, slot_room;
+    uint32_t slot_count;
+    uint64_t slot_room;
     struct line *lines;                     /* of the slots, one after the other */
     uint32_t lined_slots;
     struct line *edge;                      /* of a part: where its first block is, whose line may be that of the part before, too; */

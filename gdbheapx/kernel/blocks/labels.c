@@ -128,15 +128,11 @@ static void note_edges(struct referrals *work, uint32_t node)
 
 static int push(struct referrals *work, uint32_t node)
 {
-    if (work->depth == work->room) {
-        const uint64_t room = work->room ? 2 * work->room : 4096;
-        uint32_t *more = realloc(work->stack, (size_t) room * sizeof *more);
-        if (!more)
-            return 0;
-        work->stack = more;
-        work->room = room;
-    }
-    work->stack[work->depth++] = node;
+    uint32_t *stack = with_room(work->stack, work->depth, &work->room, sizeof *stack);
+    if (!stack)
+        return 0;
+    work->stack = stack;
+    stack[work->depth++] = node;
     return 1;
 }
 

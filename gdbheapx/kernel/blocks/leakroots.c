@@ -107,33 +107,24 @@ static void find_predecessors(const struct graph *graph, struct leak_roots *root
 
 static int add_start(struct leak_roots *roots, uint32_t id)
 {
-    if (roots->start_count == roots->start_room) {
-        const uint64_t room = roots->start_room ? 2 * roots->start_room : 1024;
-        uint32_t *more = realloc(roots->starts, (size_t) room * sizeof *more);
-        if (!more)
-            return 0;
-        roots->starts = more;
-        roots->start_room = room;
-    }
-    roots->starts[roots->start_count++] = id;
+    uint32_t *starts = with_room(roots->starts, roots->start_count, &roots->start_room, sizeof *starts);
+    if (!starts)
+        return 0;
+    roots->starts = starts;
+    starts[roots->start_count++] = id;
     return 1;
 }
 
 static int add_root(struct leak_roots *roots, uint32_t id)
 {
-    if (roots->root_count == roots->root_room) {
-        const uint64_t room = roots->root_room ? 2 * roots->root_room : 1024;
-        struct leak_start *more = realloc(roots->roots, (size_t) room * sizeof *more);
-        if (!more)
-            return 0;
-        roots->roots = more;
-        roots->root_room = room;
-    }
+    struct leak_start *all = with_room(roots->roots, roots->root_count, &roots->root_room, sizeof *all);
+    if (!all)
+        return 0;
+    roots->roots = all;
     const struct container *lost = lost_of(roots, id);
     if (lost && id == first_of(roots, lost) && roots->is_lost[roots->containers->of[id] - 1] == LEADS_BACK)
         set_bit(roots->pointed, id);
-    struct leak_start root = {has_bit(roots->pointed, id) ? id | IS_CYCLE : id, 0, 0};
-    roots->roots[roots->root_count++] = root;
+    all[roots->root_count++] = (struct leak_start) {has_bit(roots->pointed, id) ? id | IS_CYCLE : id, 0, 0};
     return 1;
 }
 

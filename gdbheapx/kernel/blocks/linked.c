@@ -39,7 +39,8 @@ struct finder {
     struct pace *pace;
     struct tally numbers;               /* by field, its sum's number + 1 */
     struct field_sum *sums;
-    uint32_t sum_count, sum_room;
+    uint32_t sum_count;
+    uint64_t sum_room;
     uint8_t *edges;                     /* what is known of each */
     uint32_t *above;                    /* by block, for joining */
     uint8_t *is_array;                  /* one bit a block: of children */
@@ -104,15 +105,11 @@ static struct field_sum *sum_at(struct finder *finder, uint64_t key)
     if (!number)
         return NULL;
     if (!*number) {
-        if (finder->sum_count == finder->sum_room) {
-            const uint32_t room = finder->sum_room ? 2 * finder->sum_room : 1024;
-            struct field_sum *more = realloc(finder->sums, room * sizeof *more);
-            if (!more)
-                return NULL;
-            finder->sums = more;
-            finder->sum_room = room;
-        }
-        memset(&finder->sums[finder->sum_count], 0, sizeof *finder->sums);
+        struct field_sum *sums = with_room(finder->sums, finder->sum_count, &finder->sum_room, sizeof *sums);
+        if (!sums)
+            return NULL;
+        finder->sums = sums;
+        sums[finder->sum_count] = (struct field_sum) {0};
         *number = ++finder->sum_count;
     }
     return &finder->sums[*number - 1];

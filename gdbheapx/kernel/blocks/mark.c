@@ -3,16 +3,12 @@
 
 int spread_push(struct spread *spread, uint32_t node)
 {
-    if (spread->depth == spread->room) {
-        const uint64_t room = spread->room ? 2 * spread->room : 4096;
-        uint32_t *more = dense_grow(spread->stack, (size_t) spread->room * sizeof *more, (size_t) room * sizeof *more);
-        if (!more)
-            return 0;
-        spread->stack = more;
-        spread->room = room;
-    }
+    uint32_t *stack = with_dense_room(spread->stack, spread->depth, &spread->room, sizeof *stack);
+    if (!stack)
+        return 0;
+    spread->stack = stack;
     mark(spread, node);
-    spread->stack[spread->depth++] = node;
+    stack[spread->depth++] = node;
     return 1;
 }
 

@@ -56,15 +56,11 @@ static struct pin_key first_of(struct pins *pins, unsigned *count)
 
 static int add_pin(struct place *place, const struct pin *pin)
 {
-    if (place->count == place->room) {
-        const uint64_t room = place->room ? 2 * place->room : 256;
-        struct pin *more = realloc(place->pins, (size_t) room * sizeof *more);
-        if (!more)
-            return 0;
-        place->pins = more;
-        place->room = room;
-    }
-    place->pins[place->count++] = *pin;
+    struct pin *pins = with_room(place->pins, place->count, &place->room, sizeof *pins);
+    if (!pins)
+        return 0;
+    place->pins = pins;
+    pins[place->count++] = *pin;
     return 1;
 }
 

@@ -128,8 +128,7 @@ static uint32_t key_of(struct signer *signer, uint64_t row, uint64_t key)
             if (signer->keys[number - 1].row == row && signer->keys[number - 1].key == key)
                 return number;
         if (once || signer->key_count < MOST_KEYS) {
-            const struct signed_key fresh = {row, key, 0, 0, 0, 0, 0, 0};
-            signer->keys[signer->key_count] = fresh;
+            signer->keys[signer->key_count] = (struct signed_key) {.row = row, .key = key};
             return signer->places[place & (signer->place_count - 1)] = (uint32_t) ++signer->key_count;
         }
         key = OTHERS;
@@ -151,25 +150,16 @@ uint32_t signer_key(struct signer *signer, uint64_t row, uint64_t key)
     return last_key_of(signer, row, key);
 }
 
-static int grow_labels(struct signer *signer)
-{
-    const uint64_t room = signer->room ? signer->room + signer->room / 2 : 4096;
-    uint32_t *more = dense_grow(signer->labels, (size_t) signer->room * sizeof *more, (size_t) room * sizeof *more);
-    if (!more)
-        return 0;
-    signer->labels = more;
-    signer->room = room;
-    return 1;
-}
-
 /* 0, or NO_MEMORY. */
 static inline int keep_label(struct signer *signer, uint32_t label)
 {
     if (!signer->keeps_labels)
         return 0;
-    if (signer->blocks == signer->room && !grow_labels(signer))
+    uint32_t *labels = with_dense_room(signer->labels, signer->blocks, &signer->room, sizeof *labels);
+    if (!labels)
         return NO_MEMORY;
-    signer->labels[signer->blocks++] = label;
+    signer->labels = labels;
+    labels[signer->blocks++] = label;
     return 0;
 }
 
@@ -298,20 +288,13 @@ int signer_sign(struct signer *signer, uint64_t address, uint64_t usable, const 
 
 void signer_hint(struct signer *signer, uint64_t address, uint64_t bytes, unsigned kind)
 {
-    if (signer->hint_count == signer->hint_room) {
-        const uint64_t room = signer->hint_room + signer->hint_room / 2 + 4096;    /* parts may have left room for one */
-        struct hint *more = dense_grow(signer->hints, (size_t) signer->hint_room * sizeof *more, (size_t) room * sizeof *more);
-        if (!more) {
-            signer->lost_hints = 1;
-            return;
-        }
-        signer->hints = more;
-        signer->hint_room = room;
+    struct hint *hints = with_dense_room(signer->hints, signer->hint_count, &signer->hint_room, sizeof *hints);
+    if (!hints) {
+        signer->lost_hints = 1;
+        return;
     }
-    struct hint *hint = &signer->hints[signer->hint_count++];
-    hint->address = address;
-    hint->bytes = bytes;
-    hint->kind = kind;
+    signer->hints = hints;
+    hints[signer->hint_count++] = (struct hint) {.address = address, .bytes = bytes, .kind = kind};
 }
 
 #define LEAST_LOAD 0x3d4ccccdu          /* 0.05f and 100.0f: what a program may choose as the load of a table */
@@ -421,12 +404,8 @@ struct signer *heapx_signer_new(unsigned word, int little_endian, int keeps_labe
     struct signer *signer = calloc(1, sizeof *signer);
     if (!signer)
         return NULL;
-    signer->word = word;
-    signer->swap = is_swapped((uint64_t) little_endian);
-    signer->keeps_labels = keeps_labels;
-    signer->conditions = conditions;
-    signer->rows = rows;
-    signer->row_count = row_count;
+    *signer = (struct signer) {.word = word, .swap = is_swapped((uint64_t) little_endian), .keeps_labels = keeps_labels,
+                               .conditions = conditions, .rows = rows, .row_count = row_count};
     signer->sets = calloc((size_t) set_count + 1, sizeof *signer->sets);
     for (uint64_t i = 0; signer->sets && i < set_count; i++) {
         signer->set_count++;
@@ -449,19 +428,14 @@ struct signer *heapx_signer_new(unsigned word, int little_endian, int keeps_labe
 
 struct signer *signer_open_part(const struct signer *signer)
 {
-    struct signer *part = calloc(1, sizeof *part);
+    struct signer *part = malloc(sizeof *part);
     if (!part)
         return NULL;
-    part->word = signer->word;
-    part->swap = signer->swap;
-    part->conditions = signer->conditions;
-    part->rows = signer->rows;
-    part->row_count = signer->row_count;
-    part->filters = signer->filters;
-    part->sets = signer->sets;
-    part->keeps_labels = signer->keeps_labels;
-    part->keeps_contents = signer->keeps_contents;
-    part->last = calloc((size_t) signer->row_count + ROWS_BEYOND, sizeof *part->last);
+    *part = (struct signer) {
+        .word = signer->word, .swap = signer->swap, .conditions = signer->conditions, .rows = signer->rows,
+        .row_count = signer->row_count, .filters = signer->filters, .sets = signer->sets, .keeps_labels = signer->keeps_labels,
+        .keeps_contents = signer->keeps_contents, .last = calloc((size_t) signer->row_count + ROWS_BEYOND, sizeof *part->last),
+    };
     if (part->last)
         return part;
     free(part);

@@ -51,15 +51,12 @@ static int add_range(struct ranges *ranges, uint64_t begin, uint64_t end)
         }
         return 1;
     }
-    if (ranges->count == ranges->room) {
-        ranges->room = ranges->room ? 2 * ranges->room : 64;
-        uint64_t *more = realloc(ranges->bounds, (size_t) ranges->room * 2 * sizeof *more);
-        if (!more)
-            return 0;
-        ranges->bounds = more;
-    }
-    ranges->bounds[2 * ranges->count] = begin;
-    ranges->bounds[2 * ranges->count++ + 1] = end;
+    uint64_t *bounds = with_room(ranges->bounds, ranges->count, &ranges->room, 2 * sizeof *bounds);
+    if (!bounds)
+        return 0;
+    ranges->bounds = bounds;
+    bounds[2 * ranges->count] = begin;
+    bounds[2 * ranges->count++ + 1] = end;
     ranges->slots += (end - begin) >> SLOT_SHIFT;
     return 1;
 }

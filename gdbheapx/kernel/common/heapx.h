@@ -278,4 +278,20 @@ void lazy_free(void *memory, size_t bytes);
 /* More of dense_alloc(), which may move, without a copy. NULL: no memory, and it stays. */
 void *dense_grow(void *memory, size_t before, size_t bytes);
 
+/* `room` becomes larger, and the items may move. NULL: no memory, and all stays. */
+void *grow_room(void *items, uint64_t *room, size_t size);
+void *grow_dense_room(void *items, uint64_t *room, size_t size);
+
+/* These items with room for one more. NULL: no memory, and they stay. */
+static inline void *with_room(void *items, uint64_t count, uint64_t *room, size_t size)
+{
+    return count < *room ? items : grow_room(items, room, size);
+}
+
+/* The same of what there may be millions of, in dense_alloc(). */
+static inline void *with_dense_room(void *items, uint64_t count, uint64_t *room, size_t size)
+{
+    return count < *room ? items : grow_dense_room(items, room, size);
+}
+
 #endif

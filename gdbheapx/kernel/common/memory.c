@@ -103,3 +103,19 @@ void lazy_free(void *memory, size_t bytes)
         count_reserved(0, bytes ? bytes : 1);
     }
 }
+
+void *grow_room(void *items, uint64_t *room, size_t size)
+{
+    const uint64_t wanted = *room ? 2 * *room : 256;
+    void *more = realloc(items, (size_t) wanted * size);
+    *room = more ? wanted : *room;
+    return more;
+}
+
+void *grow_dense_room(void *items, uint64_t *room, size_t size)
+{
+    const uint64_t wanted = *room + *room / 2 + 4096;
+    void *more = dense_grow(items, (size_t) *room * size, (size_t) wanted * size);
+    *room = more ? wanted : *room;
+    return more;
+}
