@@ -69,7 +69,7 @@ static void tell(struct fill *fill, uint32_t id, uint64_t bytes)
     const uint32_t label = fill->signer->labels[id];
     if (label == UNSIGNED || bytes > usable || has_bit(fill->told, id))
         return;
-    fill->told[id >> 6] |= 1ull << (id & 63);
+    set_bit(fill->told, id);
     fill->out[2 * label] += bytes;
     fill->out[2 * label + 1] += usable;
 }

@@ -30,10 +30,28 @@ static uint64_t place_of(const struct graph *graph, uint64_t own_bytes, uint64_t
     return own_bytes > MOST_OBJECT_BYTES ? OF_ARRAY | graph->nodes_read : own_bytes << 32 | slot;
 }
 
+/* What stands around a pointer to a block, to who wants to know. `place`: where its owner has it; `before` and `left`: words before it, and
+   from it on; `base`: where its slot 0 is in memory; 0: nowhere. */
+static inline void look_around(struct graph *graph, const uint8_t *at, uint64_t value, uint64_t place, uint64_t before, uint64_t left,
+                               uint64_t base, uint64_t slot, unsigned word, unsigned swap)
+{
+    if (signs_rust(graph))
+        signer_look_rust(graph->signer, at, before, left, place);
+    if (graph->signer && left > 2) {
+        const uint64_t second = load_word(at + word, word, swap), third = load_word(at + 2 * word, word, swap);
+        signer_look(graph->signer, value, second, third);
+        if (signer_may_see_far(second, third))
+            signer_look_far(graph->signer, at, left);
+    }
+    if (graph->plain_words && base)
+        stale_look_table(&graph->stale, at, before, left, graph->nodes_read, value);
+    if (graph->notes_stale && base)
+        stale_look(&graph->stale, at, before, left, graph->nodes_read, slot, base + 8 * slot, value);
+}
+
 static int scan(struct graph *graph, const uint8_t *bytes, uint64_t size, struct scanned *scanned)
 {
     const uint8_t *begin = bytes;
-    const int is_rust = signs_rust(graph);
     uint64_t found[SIEVE_ROOM];
     uint16_t places[SIEVE_ROOM];
     uint64_t words = size / graph->word;
@@ -49,26 +67,10 @@ static int scan(struct graph *graph, const uint8_t *bytes, uint64_t size, struct
             if (!number || found[i] - scanned->own < scanned->own_bytes)
                 continue;
             const uint8_t *at = bytes + (uint64_t) places[i] * graph->word;
-            if (is_rust) {
-                const uint64_t place = place_of(graph, scanned->own_bytes, scanned->slot + places[i]);
-                signer_look_rust(graph->signer, at, (uint64_t) (at - begin) / graph->word, words - places[i], place);
-            }
-            if (graph->signer && places[i] + 2u < words) {
-                const uint8_t *behind = bytes + ((uint64_t) places[i] + 1) * graph->word;
-                const uint64_t second = load_word(behind, graph->word, graph->swap);
-                const uint64_t third = load_word(behind + graph->word, graph->word, graph->swap);
-                signer_look(graph->signer, found[i], second, third);
-                if (signer_may_see_far(second, third))
-                    signer_look_far(graph->signer, behind - graph->word, words - places[i]);
-            }
-            if (graph->plain_words && scanned->base)
-                stale_look_table(&graph->stale, at, (uint64_t) (at - begin) / 8, words - places[i], graph->nodes_read, found[i]);
-            if (graph->notes_stale && scanned->base) {
-                const uint64_t slot = scanned->slot + places[i];
-                stale_look(&graph->stale, at, (uint64_t) (at - begin) / 8, words - places[i], graph->nodes_read, slot,
-                           scanned->base + 8 * slot, found[i]);
-            }
-            int failed = writer_add(&graph->writer, scanned->slot + places[i], number, found[i], scanned->slotted);
+            const uint64_t slot = scanned->slot + places[i], before = (uint64_t) (at - begin) / graph->word;
+            look_around(graph, at, found[i], place_of(graph, scanned->own_bytes, slot), before, words - places[i], scanned->base, slot,
+                        graph->word, graph->swap);
+            int failed = writer_add(&graph->writer, slot, number, found[i], scanned->slotted);
             if (failed)
                 return failed;
         }
@@ -102,7 +104,6 @@ static int scan_small(struct graph *graph, const uint8_t *bytes, unsigned words,
     const uint64_t low = graph->index.low;
     struct writer *writer = &graph->writer;
     const unsigned slotted = graph->all_slots, step = writer->address_bytes + slotted;
-    const int is_rust = signs_rust(graph);
     if (!writer_room(writer, SMALL_ROOM))
         return NO_MEMORY;
     uint8_t *count = writer->piece->bytes + writer->piece->used, *to = count + 1;
@@ -121,21 +122,8 @@ static int scan_small(struct graph *graph, const uint8_t *bytes, unsigned words,
             const uint32_t number = table[(value - low) >> SLOT_SHIFT];
             const uint64_t packed = packed_address(number, value);
             const unsigned counts = (number != 0) & (value - own >= own_bytes), slot = done + place - first;
-            if (is_rust && counts)
-                signer_look_rust(graph->signer, bytes + 8 * (uint64_t) slot, slot, words - slot, place_of(graph, own_bytes, slot));
-            if (graph->signer && counts && slot + 2 < words) {
-                const uint8_t *from = bytes + 8 * (uint64_t) slot;
-                const uint64_t second = load_word(from + 8, 8, 0), third = load_word(from + 16, 8, 0);
-                signer_look(graph->signer, value, second, third);
-                if (signer_may_see_far(second, third))
-                    signer_look_far(graph->signer, from, words - slot);
-            }
-            const uint8_t *at = bytes + 8 * (uint64_t) slot;
             if (counts)
-                stale_look_table(&graph->stale, at, slot, words - slot, graph->nodes_read, value);
-            if (graph->notes_stale && counts) {
-                stale_look(&graph->stale, at, slot, words - slot, graph->nodes_read, slot, own + 8 * (uint64_t) slot, value);
-            }
+                look_around(graph, bytes + 8 * (uint64_t) slot, value, place_of(graph, own_bytes, slot), slot, words - slot, own, slot, 8, 0);
             *to = (uint8_t) (slot - last);
             memcpy(to + slotted, &packed, 8);
             to += counts ? step : 0;
@@ -248,13 +236,11 @@ struct gathering *heapx_gather_new(struct block_source *blocks, const uint64_t *
     struct gathering *gathering = calloc(1, sizeof *gathering);
     if (!gathering)
         return NULL;
-    struct block_rows rows = {gathering->addresses, gathering->usable, gathering->classes, gathering->kinds, gathering->arenas, 0,
-                              GATHER_ROWS};
     gathering->blocks = blocks;
     blocks->keeps = 1;
     gathering->own = own;
     gathering->own_count = own_count;
-    gathering->rows = rows;
+    rows_open(&gathering->held);
     return gathering;
 }
 
@@ -268,14 +254,14 @@ void heapx_gather_free(struct gathering *gathering)
 static void look_ahead(struct gathering *gathering)
 {
     uint64_t until = 0, next = 0;
-    for (uint64_t i = gathering->rows.count; i--;) {
-        if (gathering->classes[i] != CLASS_USED)
+    for (uint64_t i = gathering->held.rows.count; i--;) {
+        if (gathering->held.classes[i] != CLASS_USED)
             continue;
-        const uint64_t end = gathering->addresses[i] + gathering->usable[i];
+        const uint64_t end = gathering->held.addresses[i] + gathering->held.usable[i];
         if (!until || next < end || next - end > PAGE)
             until = end;
         gathering->until[i] = until;
-        next = gathering->addresses[i];
+        next = gathering->held.addresses[i];
     }
 }
 
@@ -321,7 +307,7 @@ static int end_node(struct graph *graph)
 
 static int gather_row(struct graph *graph, struct gathering *gathering, uint64_t row)
 {
-    const uint64_t address = gathering->addresses[row], size = gathering->usable[row] & ~(uint64_t) 3;
+    const uint64_t address = gathering->held.addresses[row], size = gathering->held.usable[row] & ~(uint64_t) 3;
     uint64_t at = address;
     if (graph->index.blocks >= MOST_NODES || is_own(gathering, address, size))
         return 0;
@@ -369,23 +355,23 @@ static int gather_row(struct graph *graph, struct gathering *gathering, uint64_t
 int64_t gather_rows(struct graph *graph, struct gathering *gathering, double deadline)
 {
     do {
-        if (gathering->next == gathering->rows.count) {
+        if (gathering->next == gathering->held.rows.count) {
             if (gathering->blocks->state(gathering->blocks).ended)
                 return 0;
             if (gathering->asked && !parts_serve(gathering->asked))
                 return 1;
-            gathering->rows.count = gathering->next = 0;
+            gathering->held.rows.count = gathering->next = 0;
             if (graph->at_hand != graph->buffer)
                 take_in_hand(graph, graph->buffer, 0, 0);
-            int failed = gathering->blocks->next(gathering->blocks, deadline - clock_now(), &gathering->rows);
+            int failed = gathering->blocks->next(gathering->blocks, deadline - clock_now(), &gathering->held.rows);
             if (failed)
                 return failed;
-            if (!gathering->rows.count)
+            if (!gathering->held.rows.count)
                 return !gathering->blocks->state(gathering->blocks).ended;
             look_ahead(gathering);
         }
-        for (; gathering->next < gathering->rows.count; gathering->next++) {
-            if (gathering->classes[gathering->next] != CLASS_USED)
+        for (; gathering->next < gathering->held.rows.count; gathering->next++) {
+            if (gathering->held.classes[gathering->next] != CLASS_USED)
                 continue;
             int failed = gather_row(graph, gathering, gathering->next);
             if (failed)

@@ -4,8 +4,6 @@
 
 #include "graph.h"
 
-#define GATHER_ROWS 512u
-
 struct parts;
 
 struct gathering {
@@ -15,12 +13,9 @@ struct gathering {
     struct parts *parts;            /* NULL: it is not read in parts */
     int is_split;                   /* that was tried */
     struct parts *asked;            /* others may ask who reads this */
-    struct block_rows rows;
+    struct row_buffer held;
     uint64_t next;
-    uint64_t addresses[GATHER_ROWS], usable[GATHER_ROWS];
-    uint64_t until[GATHER_ROWS];    /* where the used blocks end that follow each other closely from here on */
-    uint32_t arenas[GATHER_ROWS];
-    uint8_t classes[GATHER_ROWS], kinds[GATHER_ROWS];
+    uint64_t until[ROWS_AT_ONCE];   /* where the used blocks end that follow each other closely from here on */
 };
 
 struct gathering *heapx_gather_new(struct block_source *blocks, const uint64_t *own, uint64_t own_count);

@@ -15,16 +15,12 @@ struct graph *heapx_graph_new(const struct source *memory, unsigned word, int li
     struct graph *graph = calloc(1, sizeof *graph);
     if (!graph)
         return NULL;
-    graph->memory = memory;
-    graph->word = word;
-    graph->swap = is_swapped((uint64_t) little_endian);
-    graph->packed_swap = is_swapped(1);
-    graph->plain_words = word == 8 && !graph->swap && !graph->packed_swap;
-    graph->all_slots = all_slots;
-    graph->threads = threads < 1 ? 1 : threads > MAX_THREADS ? MAX_THREADS : threads;
-    graph->mappings = mappings;
-    graph->mapping_count = mapping_count;
-    graph->buffer = malloc(128u << 10);
+    const unsigned swap = is_swapped((uint64_t) little_endian), packed_swap = is_swapped(1);
+    *graph = (struct graph) {
+        .memory = memory, .word = word, .swap = swap, .packed_swap = packed_swap, .plain_words = word == 8 && !swap && !packed_swap,
+        .all_slots = all_slots, .threads = threads < 1 ? 1 : threads > MAX_THREADS ? MAX_THREADS : threads,
+        .mappings = mappings, .mapping_count = mapping_count, .buffer = malloc(128u << 10),
+    };
     if (!graph->buffer || !index_open(&graph->index, shift, heaps, heap_count, mappings, mapping_count)
         || !heads_open(&graph->heads, word, graph->swap, images, ranges, range_count)) {
         index_close(&graph->index);
@@ -100,25 +96,21 @@ int64_t heapx_graph_settle(struct graph *graph)
 
 void heapx_graph_numbers(const struct graph *graph, struct graph_numbers *out, uint64_t *by_rule)
 {
-    out->blocks = graph->index.blocks;
-    out->nodes = graph->nodes_read;
-    out->edges = graph->edges;
-    out->candidates = graph->writer.candidates;
-    out->unread_bytes = graph->unread_bytes;
-    out->unread_at = graph->unread_at;
-    out->odd_blocks = graph->odd_blocks;
-    out->bytes_read = graph->bytes_read;
+    *out = (struct graph_numbers) {
+        .blocks = graph->index.blocks, .nodes = graph->nodes_read, .edges = graph->edges, .candidates = graph->writer.candidates,
+        .unread_bytes = graph->unread_bytes, .unread_at = graph->unread_at, .odd_blocks = graph->odd_blocks,
+        .bytes_read = graph->bytes_read,
+    };
     memcpy(by_rule, graph->by_rule, sizeof graph->by_rule);
 }
 
 /* The node that holds the address, and how far inside; NO_NODE if none does. */
 uint32_t heapx_graph_find(const struct graph *graph, uint64_t address, uint64_t *offset)
 {
-    const uint32_t number = slot_at(&graph->index, address);
     *offset = 0;
-    if (!number)
+    if (!slot_at(&graph->index, address))
         return NO_NODE;
-    const uint32_t id = index_find(&graph->index, number, address, offset);
+    const uint32_t id = index_at(&graph->index, address, offset);
     if (id != NO_NODE)
         return id;
     const uint32_t mapping = mapping_at(graph->mappings, graph->mapping_count, &graph->index, address);

@@ -5,7 +5,6 @@
 
 #include <stdlib.h>
 
-#define ROWS 512u
 #define MOST_BYTES (1ull << 62)     /* no address and no size is larger, whatever the target says */
 
 enum { PAGE_USED, PAGE_PINNED, PAGE_CACHED, PAGE_OWN, PAGE_FREE, PAGE_RETURNED };
@@ -26,6 +25,13 @@ struct heap_map {
     struct page_window window;
 };
 
+void heapx_map_free(struct heap_map *map)
+{
+    free(map->ranges);
+    free(map->cells);
+    free(map);
+}
+
 /* `ranges`: begin and end of each, sorted, without overlap, whole pages. `table`: NULL where nothing tells what is in RAM. */
 struct heap_map *heapx_map_new(const struct map_numbers *shape, const uint64_t *overheads, const uint64_t *ranges, uint64_t count,
                                const struct page_table *table)
@@ -38,9 +44,7 @@ struct heap_map *heapx_map_new(const struct map_numbers *shape, const uint64_t *
     map->ranges = calloc((size_t) count + 1, sizeof *map->ranges);
     uint64_t bytes = 0;
     for (uint64_t i = 0; map->ranges && i < count; i++) {
-        map->ranges[i].begin = ranges[2 * i];
-        map->ranges[i].end = ranges[2 * i + 1];
-        map->ranges[i].before = bytes;
+        map->ranges[i] = (struct map_range) {ranges[2 * i], ranges[2 * i + 1], bytes};
         bytes += ranges[2 * i + 1] - ranges[2 * i];
     }
     map->range_count = count;
@@ -49,17 +53,8 @@ struct heap_map *heapx_map_new(const struct map_numbers *shape, const uint64_t *
     page_window_open(&map->window, table);
     if (map->ranges && map->cells)
         return map;
-    free(map->ranges);
-    free(map->cells);
-    free(map);
+    heapx_map_free(map);
     return NULL;
-}
-
-void heapx_map_free(struct heap_map *map)
-{
-    free(map->ranges);
-    free(map->cells);
-    free(map);
 }
 
 /* The first range that ends above the address; the number of ranges where none does. */
@@ -167,15 +162,13 @@ static void map_row(struct heap_map *map, const struct block_rows *rows, uint64_
 /* Takes blocks of a stream for at most about `seconds`. 1: there is more; 0: it has ended; NO_MEMORY. */
 int64_t heapx_map_slice(struct heap_map *map, struct block_source *blocks, double seconds)
 {
-    uint64_t addresses[ROWS], usable[ROWS];
-    uint8_t classes[ROWS], kinds[ROWS];
-    uint32_t arenas[ROWS];
+    struct row_buffer buffer;
     const double deadline = clock_now() + seconds;
     do {
-        struct block_rows rows = {addresses, usable, classes, kinds, arenas, 0, ROWS};
-        const int failed = blocks->next(blocks, deadline - clock_now(), &rows);
-        for (uint64_t i = 0; i < rows.count; i++)
-            map_row(map, &rows, i);
+        rows_open(&buffer);
+        const int failed = blocks->next(blocks, deadline - clock_now(), &buffer.rows);
+        for (uint64_t i = 0; i < buffer.rows.count; i++)
+            map_row(map, &buffer.rows, i);
         if (failed)
             return NO_MEMORY;
         if (blocks->state(blocks).ended)

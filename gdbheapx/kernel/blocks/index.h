@@ -156,6 +156,21 @@ static inline uint32_t index_find(const struct index *index, uint32_t number, ui
     return !*offset || *offset < index_size(index, count - 1) ? count - 1 : NO_NODE;
 }
 
+/* The same by the address alone. */
+static inline uint32_t index_at(const struct index *index, uint64_t address, uint64_t *offset)
+{
+    const uint32_t number = slot_at(index, address);
+    return number ? index_find(index, number, address, offset) : NO_NODE;
+}
+
+/* The block that begins at the address; NO_NODE if none does. */
+static inline uint32_t index_begin(const struct index *index, uint64_t address)
+{
+    uint64_t offset = 0;
+    const uint32_t id = index_at(index, address, &offset);
+    return offset ? NO_NODE : id;
+}
+
 /* An address by slot, in order of their numbers, and the place in it: with this a line is found at once. */
 static inline uint64_t packed_address(uint32_t number, uint64_t address)
 {

@@ -4,15 +4,10 @@
 
 #include <stdlib.h>
 
-#define LANE_ROWS 512u
-
 struct stream_lane {
     struct block_source *source;    /* the caller's */
-    struct block_rows rows;
     uint64_t next;
-    uint64_t addresses[LANE_ROWS], usable[LANE_ROWS];
-    uint32_t arenas[LANE_ROWS];
-    uint8_t classes[LANE_ROWS], kinds[LANE_ROWS];
+    struct row_buffer held;
 };
 
 struct joined {
@@ -27,16 +22,16 @@ static int lanes_ready(struct joined *joined, int held, double deadline)
     int ready = 1;
     for (uint64_t i = 0; i < joined->count; i++) {
         struct stream_lane *lane = &joined->lanes[i];
-        if (lane->next < lane->rows.count || lane->source->state(lane->source).ended)
+        if (lane->next < lane->held.rows.count || lane->source->state(lane->source).ended)
             continue;
         if (held)
             return 0;
-        lane->rows.count = lane->next = 0;
+        lane->held.rows.count = lane->next = 0;
         lane->source->keeps = joined->source.keeps;
-        int failed = lane->source->next(lane->source, deadline - clock_now(), &lane->rows);
+        int failed = lane->source->next(lane->source, deadline - clock_now(), &lane->held.rows);
         if (failed)
             return failed;
-        ready &= lane->rows.count || lane->source->state(lane->source).ended;
+        ready &= lane->held.rows.count || lane->source->state(lane->source).ended;
     }
     return ready;
 }
@@ -53,13 +48,13 @@ static int joined_next(struct block_source *self, double seconds, struct block_r
             return ready;
         for (uint64_t i = 0; i < joined->count; i++) {
             struct stream_lane *lane = &joined->lanes[i];
-            if (lane->next < lane->rows.count && (!lowest || lane->addresses[lane->next] < lowest->addresses[lowest->next]))
+            if (lane->next < lane->held.rows.count && (!lowest || lane->held.addresses[lane->next] < lowest->held.addresses[lowest->next]))
                 lowest = lane;
         }
         if (!lowest)
             break;
         const uint64_t at = lowest->next++;
-        rows_add(rows, lowest->addresses[at], lowest->usable[at], lowest->classes[at], lowest->kinds[at], lowest->arenas[at]);
+        rows_add(rows, lowest->held.addresses[at], lowest->held.usable[at], lowest->held.classes[at], lowest->held.kinds[at], lowest->held.arenas[at]);
     }
     return 0;
 }
@@ -72,8 +67,8 @@ static struct block_state joined_state(const struct block_source *self)
     for (uint64_t i = 0; i < joined->count; i++) {
         const struct stream_lane *lane = &joined->lanes[i];
         const struct block_state one = lane->source->state(lane->source);
-        const uint64_t at = lane->next < lane->rows.count ? lane->addresses[lane->next] : one.at;
-        state.ended &= one.ended && lane->next == lane->rows.count;
+        const uint64_t at = lane->next < lane->held.rows.count ? lane->held.addresses[lane->next] : one.at;
+        state.ended &= one.ended && lane->next == lane->held.rows.count;
         state.stop = one.stop;
         if (at < state.at)
             state.at = at;
@@ -117,14 +112,11 @@ struct block_source *heapx_blocks_join(const uint64_t *sources, uint64_t count)
     struct joined *joined = calloc(1, sizeof *joined + (size_t) count * sizeof *joined->lanes);
     if (!joined)
         return NULL;
-    struct block_source source = {0, joined_next, joined_state, joined_free, joined_lend, 0, joined_split};
-    joined->source = source;
+    joined->source = (struct block_source) {0, joined_next, joined_state, joined_free, joined_lend, 0, joined_split};
     joined->count = count;
     for (uint64_t i = 0; i < count; i++) {
-        struct stream_lane *lane = &joined->lanes[i];
-        struct block_rows rows = {lane->addresses, lane->usable, lane->classes, lane->kinds, lane->arenas, 0, LANE_ROWS};
-        lane->source = (struct block_source *) (uintptr_t) sources[i];
-        lane->rows = rows;
+        joined->lanes[i].source = (struct block_source *) (uintptr_t) sources[i];
+        rows_open(&joined->lanes[i].held);
     }
     return &joined->source;
 }
@@ -151,8 +143,7 @@ static struct block_state listed_state(const struct block_source *self)
 {
     const struct listed *listed = (const struct listed *) self;
     const int ended = listed->next == listed->rows.count;
-    struct block_state state = {(uint64_t) ended, 0, ended ? UINT64_MAX : listed->rows.addresses[listed->next]};
-    return state;
+    return (struct block_state) {(uint64_t) ended, 0, ended ? UINT64_MAX : listed->rows.addresses[listed->next]};
 }
 
 /* The arrays stay the caller's. NULL: no memory. */
@@ -162,10 +153,8 @@ struct block_source *heapx_blocks_listed(uint64_t *addresses, uint64_t *usable, 
     struct listed *listed = calloc(1, sizeof *listed);
     if (!listed)
         return NULL;
-    struct block_source source = {0, listed_next, listed_state, joined_free, NULL, 0, NULL};
-    struct block_rows rows = {addresses, usable, classes, kinds, arenas, count, count};
-    listed->source = source;
-    listed->rows = rows;
+    listed->source = (struct block_source) {0, listed_next, listed_state, joined_free, NULL, 0, NULL};
+    listed->rows = (struct block_rows) {addresses, usable, classes, kinds, arenas, count, count};
     return &listed->source;
 }
 

@@ -19,11 +19,6 @@ static uint64_t keep_most(uint32_t *nodes, uint64_t *scores, uint64_t count, uin
     return count < room ? count + 1 : count;
 }
 
-static void clear(uint64_t *bits, uint32_t node)
-{
-    bits[node >> 6] &= ~(1ull << (node & 63));
-}
-
 /* What can be reached from other roots and from what has a name by itself, not through what is closed already, becomes closed.
    0: no memory. */
 static int close_to_others(const struct graph *graph, uint32_t first, uint32_t end, uint64_t *open)
@@ -77,7 +72,7 @@ int64_t heapx_graph_joint(const struct graph *graph, const uint32_t *owners, con
             nodes[count++] = nodes[room + i];
     }
     for (uint64_t i = 0; i < count && !made; i++)
-        clear(open, nodes[i]);
+        clear_bit(open, nodes[i]);
     if (!made && !close_to_others(graph, first, end, open))
         made = NO_MEMORY;
     for (uint64_t i = 0, passed = 0; i < count && made >= 0 && passed <= MOST_PASSES * blocks; i++) {

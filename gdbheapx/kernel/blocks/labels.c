@@ -25,16 +25,6 @@ static size_t plane_words(const struct graph *graph)
     return (size_t) graph->index.blocks / 64 + 1;
 }
 
-static inline int has(const uint64_t *plane, uint32_t id)
-{
-    return plane[id >> 6] >> (id & 63) & 1;
-}
-
-static inline void set(uint64_t *plane, uint32_t id)
-{
-    plane[id >> 6] |= UINT64_C(1) << (id & 63);
-}
-
 void heapx_referrals_free(struct referrals *work)
 {
     if (!work)
@@ -55,19 +45,13 @@ struct referrals *heapx_referrals_new(struct graph *graph, struct signer *signer
     struct referrals *work = calloc(1, sizeof *work);
     if (!work)
         return NULL;
-    work->graph = graph;
-    work->signer = signer;
-    work->known = calloc((size_t) known_count + 1, 1);
-    work->known_count = known_count;
-    work->most_depth = most_depth;
-    work->roots_from = roots_from;
-    work->has_classes = has_classes;
-    work->tree_label = tree_label;
-    work->containers = containers;
-    work->least_same = least_same;
-    work->linked = linked;
-    work->walks_left = 8 * (uint64_t) graph->index.blocks + MOST_WALKS;
-    work->seen = lazy_alloc(PLANES * plane_words(graph) * sizeof *work->seen);
+    *work = (struct referrals) {
+        .graph = graph, .signer = signer, .known = calloc((size_t) known_count + 1, 1), .known_count = known_count,
+        .most_depth = most_depth, .roots_from = roots_from, .has_classes = has_classes, .tree_label = tree_label,
+        .containers = containers, .least_same = least_same, .linked = linked,
+        .walks_left = 8 * (uint64_t) graph->index.blocks + MOST_WALKS,
+        .seen = lazy_alloc(PLANES * plane_words(graph) * sizeof *work->seen),
+    };
     if (!work->known || !work->seen || signer->blocks != graph->index.blocks || !rust_open(work, layouts, layout_count)) {
         heapx_referrals_free(work);
         return NULL;
@@ -78,7 +62,7 @@ struct referrals *heapx_referrals_new(struct graph *graph, struct signer *signer
     work->several = work->seen_inside + plane_words(graph);
     work->mine = work->several + plane_words(graph);
     for (uint32_t i = 0; linked && i < linked->ordered; i++)
-        set(work->several, linked->order[i]);       /* they have names by their container */
+        set_bit(work->several, linked->order[i]);       /* they have names by their container */
     return work;
 }
 
@@ -89,7 +73,7 @@ static inline int counts(const struct referrals *work, uint32_t edge)
     const uint32_t target = EDGE_ID(work->graph->to[edge]), rule = EDGE_RULE(work->graph->to[edge]);
     if (target >= work->graph->index.blocks || rule == RULE_END)
         return 0;
-    return rule != RULE_INSIDE || (work->counts_inside && !has(work->seen, target));
+    return rule != RULE_INSIDE || (work->counts_inside && !has_bit(work->seen, target));
 }
 
 /* One of the edges from `first` on, before `edge`, leads where this one does. */
@@ -113,12 +97,12 @@ static void note_edges(struct referrals *work, uint32_t node)
         const uint32_t target = EDGE_ID(graph->to[edge]);
         if (!counts(work, edge) || (work->counts_inside && EDGE_RULE(graph->to[edge]) != RULE_INSIDE))
             continue;
-        if (!has(seen, target)) {
-            set(seen, target);
+        if (!has_bit(seen, target)) {
+            set_bit(seen, target);
             if (!are_few)
-                set(work->mine, target);
-        } else if (!has(work->several, target) && !(are_few ? points_before(work, first, edge) : has(work->mine, target))) {
-            set(work->several, target);
+                set_bit(work->mine, target);
+        } else if (!has_bit(work->several, target) && !(are_few ? points_before(work, first, edge) : has_bit(work->mine, target))) {
+            set_bit(work->several, target);
         }
     }
     for (uint32_t edge = first; !are_few && edge < end; edge++)
@@ -189,7 +173,7 @@ static int spread(struct referrals *work, uint32_t node)
         const int goes_on = key && !is_element && key->row == referred && (key->key & UINT32_MAX) == slot;  /* node after node */
         if (key && !goes_on && key->depth >= work->most_depth)
             continue;
-        if (!counts(work, edge) || has(work->several, target)
+        if (!counts(work, edge) || has_bit(work->several, target)
             || (work->step == STEP_MEMBERS_LEFT ? is_named : is_known)(work, label_of(work, target)))
             continue;
         /* Of several pointers to it the first counts. A large block or a root has given that its name: it is known. */
@@ -338,9 +322,8 @@ static int buffers(struct referrals *work, uint32_t map, const struct hint *hint
 static int take_hashes(struct referrals *work, const struct hint *hint)
 {
     const struct graph *graph = work->graph;
-    const uint32_t number = slot_at(&graph->index, hint->address);
     uint64_t offset = 0;
-    const uint32_t id = number ? index_find(&graph->index, number, hint->address, &offset) : NO_NODE;
+    const uint32_t id = index_at(&graph->index, hint->address, &offset);
     const uint64_t places = hint->bytes - 16;
     if (id == NO_NODE || is_known(work, label_of(work, id)) || offset < places || offset % places >= 16
         || !may_hold(work, index_size(&graph->index, id), offset + hint->bytes))
@@ -432,7 +415,7 @@ static int some(struct referrals *work, unsigned step, uint32_t next, uint32_t u
     for (; step == STEP_EDGES && next < until; next++)
         note_edges(work, next);
     for (work->counts_inside |= step == STEP_INSIDE; step == STEP_INSIDE && next < until; next++)
-        if (has(work->graph->weaker, next))
+        if (has_bit(work->graph->weaker, next))
             note_edges(work, next);
     for (; step == STEP_BLOCKS && next < until && done; next++)
         done = !is_known(work, labels[next]) || has_spread(work, labels[next]) || (spread(work, next) && drain(work));

@@ -86,6 +86,14 @@ static inline unsigned evidence_of(const struct marks *marks, uint32_t node)
     return (unsigned) evidence;
 }
 
+/* Of a node that nothing leads to by now. */
+static inline void set_evidence(struct marks *marks, uint32_t node, unsigned evidence)
+{
+    for (unsigned plane = 0; plane < PLANES; plane++)
+        if (!(evidence >> plane & 1))
+            clear_bit(marks->planes[plane], node);
+}
+
 /* Of 64 nodes those that nothing leads to. */
 static inline uint64_t leaked_of(const struct marks *marks, size_t word)
 {

@@ -38,10 +38,7 @@ struct packer *heapx_packer_new(const struct graph *graph, const uint64_t *moves
     struct packer *packer = calloc(1, sizeof *packer);
     if (!packer)
         return NULL;
-    packer->graph = graph;
-    packer->moves = moves;
-    packer->move_count = move_count;
-    packer->slots = slots && graph->all_slots;
+    *packer = (struct packer) {.graph = graph, .moves = moves, .move_count = move_count, .slots = slots && graph->all_slots};
     return packer;
 }
 

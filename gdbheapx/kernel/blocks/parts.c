@@ -97,28 +97,19 @@ static void part_free(struct graph *graph)
 
 static struct graph *part_new(const struct graph *whole, struct parts *parts)
 {
-    struct graph *graph = calloc(1, sizeof *graph);
+    struct graph *graph = malloc(sizeof *graph);
     if (!graph)
         return NULL;
-    graph->memory = whole->memory;
-    graph->sieve = whole->sieve;
-    graph->word = whole->word;
-    graph->swap = whole->swap;
-    graph->packed_swap = whole->packed_swap;
-    graph->plain_words = whole->plain_words;
-    graph->all_slots = whole->all_slots;
-    graph->notes_stale = whole->notes_stale;
-    graph->threads = 1;
-    graph->writer.address_bytes = whole->writer.address_bytes;
+    *graph = (struct graph) {
+        .memory = whole->memory, .sieve = whole->sieve, .word = whole->word, .swap = whole->swap, .packed_swap = whole->packed_swap,
+        .plain_words = whole->plain_words, .all_slots = whole->all_slots, .notes_stale = whole->notes_stale, .threads = 1,
+        .writer = {.address_bytes = whole->writer.address_bytes}, .buffer = malloc(128u << 10),
+        .signer = whole->signer ? signer_open_part(whole->signer) : NULL,
+    };
+    graph->at_hand = graph->buffer;
     writer_begin(&graph->writer, &graph->segments, 0, 0);
     heads_open_part(&graph->heads, &whole->heads, ask, parts);
-    graph->at_hand = graph->buffer = malloc(128u << 10);
-    graph->signer = whole->signer ? signer_open_part(whole->signer) : NULL;
-    if (whole->signer && !graph->signer) {
-        part_free(graph);
-        return NULL;
-    }
-    if (index_open_part(&graph->index, &whole->index) && graph->buffer)
+    if ((!whole->signer || graph->signer) && index_open_part(&graph->index, &whole->index) && graph->buffer)
         return graph;
     part_free(graph);
     return NULL;

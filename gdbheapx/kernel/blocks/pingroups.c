@@ -24,14 +24,9 @@ struct pins *heapx_pins_new(const struct pin_numbers *shape, const uint64_t *ove
     struct pins *pins = calloc(1, sizeof *pins);
     if (!pins)
         return NULL;
-    pins->shape = *shape;
+    *pins = (struct pins) {.shape = *shape, .rooms = rooms, .room_count = room_count, .apart = apart, .apart_count = apart_count,
+                           .own = own, .own_count = own_count};
     memcpy(pins->overheads, overheads, sizeof pins->overheads);
-    pins->rooms = rooms;
-    pins->room_count = room_count;
-    pins->apart = apart;
-    pins->apart_count = apart_count;
-    pins->own = own;
-    pins->own_count = own_count;
     return pins;
 }
 
@@ -103,10 +98,8 @@ struct pin_key pin_key_of(struct pins *pins, const struct pin *pin)
     if (pin->class != CLASS_USED || is_own(pins, pin)) {
         key.status = pin->class == CLASS_CACHED ? PIN_CACHED : PIN_OWN;
     } else if (pins->graph) {
-        const uint32_t number = slot_at(&pins->graph->index, pin->address);
-        uint64_t offset = 0;
-        const uint32_t id = number ? index_find(&pins->graph->index, number, pin->address, &offset) : NO_NODE;
-        if (id != NO_NODE && !offset) {
+        const uint32_t id = index_begin(&pins->graph->index, pin->address);
+        if (id != NO_NODE) {
             key.label = id < pins->label_count ? pins->labels[id] : UNSIGNED;
             key.top = top_of(pins, id);
         }

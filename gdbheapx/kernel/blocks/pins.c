@@ -8,7 +8,6 @@
 
 #include <stdlib.h>
 
-#define ROWS 512u
 #define MOST_ON_PLACE 64u           /* sorts of blocks of one place that are told apart */
 #define MOST_BYTES (1ull << 62)     /* no address and no size is larger, whatever the target says */
 
@@ -289,21 +288,14 @@ static void span_row(struct pins *pins, const struct block_rows *rows, uint64_t 
 /* Takes blocks of a stream for at most about `seconds`. 1: there is more; 0: it has ended; NO_MEMORY. */
 int64_t heapx_pins_slice(struct pins *pins, struct block_source *blocks, double seconds)
 {
-    uint64_t addresses[ROWS], usable[ROWS];
-    uint8_t classes[ROWS], kinds[ROWS];
-    uint32_t arenas[ROWS];
+    struct row_buffer buffer;
     const double deadline = clock_now() + seconds;
     do {
-        struct block_rows rows = {addresses, usable, classes, kinds, arenas, 0, ROWS};
-        const int failed = blocks->next(blocks, deadline - clock_now(), &rows);
-        for (uint64_t i = 0; i < rows.count; i++) {
-            if (pins->span_count)
-                span_row(pins, &rows, i);
-            else if (pins->room_count)
-                room_row(pins, &rows, i);
-            else
-                page_row(pins, &rows, i);
-            pins->ordinal += classes[i] == CLASS_USED;
+        rows_open(&buffer);
+        const int failed = blocks->next(blocks, deadline - clock_now(), &buffer.rows);
+        for (uint64_t i = 0; i < buffer.rows.count; i++) {
+            (pins->span_count ? span_row : pins->room_count ? room_row : page_row)(pins, &buffer.rows, i);
+            pins->ordinal += buffer.classes[i] == CLASS_USED;
         }
         if (failed || pins->no_memory)
             return NO_MEMORY;

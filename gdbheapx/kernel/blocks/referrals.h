@@ -73,11 +73,8 @@ static inline int may_hold(const struct referrals *work, uint64_t usable, uint64
 /* The block that begins there and may be a container's; NO_NODE: none. */
 static inline uint32_t nameless_at(const struct referrals *work, uint64_t address)
 {
-    const struct graph *graph = work->graph;
-    const uint32_t number = slot_at(&graph->index, address);
-    uint64_t offset = 0;
-    const uint32_t id = number ? index_find(&graph->index, number, address, &offset) : NO_NODE;
-    return id == NO_NODE || offset || worth_of(work, label_of(work, id)) == KNOWN ? NO_NODE : id;
+    const uint32_t id = index_begin(&work->graph->index, address);
+    return id == NO_NODE || worth_of(work, label_of(work, id)) == KNOWN ? NO_NODE : id;
 }
 
 /* The block to whose begin the word at this place points, for whatever reason; NO_NODE: none. */

@@ -84,10 +84,8 @@ static int take_dyn(struct referrals *work, const struct hint *hint)
 static void vote(struct referrals *work, const struct hint *hint)
 {
     const struct graph *graph = work->graph;
-    const uint32_t number = slot_at(&graph->index, hint->address);
-    uint64_t offset = 0;
-    const uint32_t id = number ? index_find(&graph->index, number, hint->address, &offset) : NO_NODE;
-    if (id != NO_NODE && !offset && may_hold(work, index_size(&graph->index, id), vec_capacity(hint)))
+    const uint32_t id = index_begin(&graph->index, hint->address);
+    if (id != NO_NODE && may_hold(work, index_size(&graph->index, id), vec_capacity(hint)))
         work->rust.votes[vec_order(hint)]++;
 }
 

@@ -511,8 +511,6 @@ void signer_clear(struct signer *signer)
 
 /* ---- blocks that are signed alone ---- */
 
-#define ROWS_AT_ONCE 512u
-
 #define MOST_BETWEEN 64u                /* bytes between blocks side by side */
 
 #define MOST_ALONG 4096u                /* of a larger block only the begin is read, and what follows it by another read */
@@ -534,35 +532,34 @@ static uint64_t end_of_rows(const struct block_rows *rows, uint64_t i)
 int64_t heapx_signer_slice(struct signer *signer, const struct source *memory, struct block_source *blocks, uint8_t *buffer,
                            double seconds)
 {
-    uint64_t addresses[ROWS_AT_ONCE], usable[ROWS_AT_ONCE], begin = 0, length = 0;
-    uint8_t classes[ROWS_AT_ONCE], kinds[ROWS_AT_ONCE];
-    uint32_t arenas[ROWS_AT_ONCE];
+    struct row_buffer held;
+    uint64_t begin = 0, length = 0;
     const double deadline = clock_now() + seconds;
     blocks->keeps = blocks->lend != NULL;
     do {
-        struct block_rows rows = {addresses, usable, classes, kinds, arenas, 0, ROWS_AT_ONCE};
-        int failed = blocks->next(blocks, deadline - clock_now(), &rows);
-        for (uint64_t i = 0; !failed && i < rows.count; i++) {
-            if (classes[i] != CLASS_USED)
+        rows_open(&held);
+        int failed = blocks->next(blocks, deadline - clock_now(), &held.rows);
+        for (uint64_t i = 0; !failed && i < held.rows.count; i++) {
+            if (held.classes[i] != CLASS_USED)
                 continue;
-            const uint64_t want = usable[i] < SIGNED_BYTES ? usable[i] : SIGNED_BYTES;
+            const uint64_t address = held.addresses[i], usable = held.usable[i], want = usable < SIGNED_BYTES ? usable : SIGNED_BYTES;
             uint64_t lent = 0;
-            const uint8_t *at_hand = blocks->lend ? blocks->lend(blocks, addresses[i], &lent) : NULL;
+            const uint8_t *at_hand = blocks->lend ? blocks->lend(blocks, address, &lent) : NULL;
             if (at_hand && lent >= want) {
-                failed = signer_sign(signer, addresses[i], usable[i], at_hand, want);
+                failed = signer_sign(signer, address, usable, at_hand, want);
                 continue;
             }
-            if (addresses[i] - begin >= length || length - (addresses[i] - begin) < want) {
-                const uint64_t last = end_of_rows(&rows, i) - addresses[i];
-                const uint64_t size = source_ahead(memory, addresses[i], want, last < READ_BYTES ? last : READ_BYTES);
-                const int64_t got = source_read(memory, addresses[i], buffer, size);
+            if (address - begin >= length || length - (address - begin) < want) {
+                const uint64_t last = end_of_rows(&held.rows, i) - address;
+                const uint64_t size = source_ahead(memory, address, want, last < READ_BYTES ? last : READ_BYTES);
+                const int64_t got = source_read(memory, address, buffer, size);
                 if (got < 0)
                     return INTERRUPTED;
-                begin = addresses[i];
+                begin = address;
                 length = (uint64_t) got;
             }
-            const uint64_t away = addresses[i] - begin, left = away < length ? length - away : 0;
-            failed = signer_sign(signer, addresses[i], usable[i], buffer + away, left < want ? left : want);
+            const uint64_t away = address - begin, left = away < length ? length - away : 0;
+            failed = signer_sign(signer, address, usable, buffer + away, left < want ? left : want);
         }
         if (failed)
             return failed;

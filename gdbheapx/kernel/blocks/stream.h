@@ -15,6 +15,22 @@ struct block_rows {
     uint64_t count, room;
 };
 
+#define ROWS_AT_ONCE 512u
+
+/* Rows and their room. */
+struct row_buffer {
+    struct block_rows rows;
+    uint64_t addresses[ROWS_AT_ONCE], usable[ROWS_AT_ONCE];
+    uint32_t arenas[ROWS_AT_ONCE];
+    uint8_t classes[ROWS_AT_ONCE], kinds[ROWS_AT_ONCE];
+};
+
+/* No rows, and room for ROWS_AT_ONCE. */
+static inline void rows_open(struct row_buffer *buffer)
+{
+    buffer->rows = (struct block_rows) {buffer->addresses, buffer->usable, buffer->classes, buffer->kinds, buffer->arenas, 0, ROWS_AT_ONCE};
+}
+
 static inline void rows_add(struct block_rows *rows, uint64_t address, uint64_t usable, int class, int kind, uint32_t arena)
 {
     rows->addresses[rows->count] = address;

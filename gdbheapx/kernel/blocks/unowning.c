@@ -5,18 +5,10 @@
 #define CONTROL_GROUP 16u
 #define FAR_WORDS UINT16_MAX            /* from so many words on all is taken to be live */
 
-static uint32_t block_at(const struct graph *graph, uint64_t address)
-{
-    const uint32_t number = slot_at(&graph->index, address);
-    uint64_t offset = 0;
-    const uint32_t id = number ? index_find(&graph->index, number, address, &offset) : NO_NODE;
-    return offset ? NO_NODE : id;
-}
-
 /* The block that begins there and was made for so many bytes; NO_NODE: none. */
 static uint32_t block_for(const struct graph *graph, uint64_t address, uint64_t room)
 {
-    const uint32_t id = block_at(graph, address);
+    const uint32_t id = index_begin(&graph->index, address);
     const uint64_t usable = id != NO_NODE ? index_size(&graph->index, id) : 0, rest = usable - room;
     return room <= usable && (rest < SLACK || rest <= usable / 5 + 16) ? id : NO_NODE;
 }
@@ -102,9 +94,8 @@ static void mark_tables(struct graph *graph)
 {
     for (uint64_t i = 0; i < graph->stale.table_count; i++) {
         const struct stale_table *table = &graph->stale.tables[i];
-        const uint32_t number = slot_at(&graph->index, table->control);
         uint64_t offset = 0;
-        const uint32_t id = number ? index_find(&graph->index, number, table->control, &offset) : NO_NODE;
+        const uint32_t id = index_at(&graph->index, table->control, &offset);
         if (id == NO_NODE || !is_table_in(graph, id, offset, UINT64_C(1) << table->power))
             continue;
         for (uint32_t edge = graph->offsets[table->node]; edge < graph->offsets[table->node + 1]; edge++) {

@@ -205,14 +205,10 @@ struct graph *heapx_graph_unpack(unsigned word, unsigned shift, unsigned slots, 
     *why = graph ? OUTSIDE : NO_MEMORY;
     if (!graph)
         return NULL;
-    graph->word = word;
-    graph->all_slots = slots;
-    graph->mappings = mappings;
-    graph->mapping_count = mapping_count;
+    *graph = (struct graph) {.word = word, .all_slots = slots, .mappings = mappings, .mapping_count = mapping_count};
     for (unsigned i = 0; i < PACKED_STREAMS; i++) {
-        opened[i].at = (const uint8_t *) (uintptr_t) streams[2 * i];
-        opened[i].end = opened[i].at + streams[2 * i + 1];
-        opened[i].failed = 0;
+        const uint8_t *at = (const uint8_t *) (uintptr_t) streams[2 * i];
+        opened[i] = (struct stream) {at, at + streams[2 * i + 1], 0};
     }
     if (shift <= 12 && habit_count <= MOST_HABITS && mappings_are_right(mappings, mapping_count)) {
         *why = unpack_blocks(graph, opened, shift);
@@ -233,7 +229,5 @@ void heapx_marks_set(struct graph *graph, const uint32_t *nodes, const uint8_t *
 {
     for (uint64_t i = 0; i < count; i++)
         if (nodes[i] < graph->index.blocks && is_leaked(graph->marks, nodes[i]))
-            for (unsigned plane = 0; plane < PLANES; plane++)
-                if (!(evidence[i] >> plane & 1))
-                    graph->marks->planes[plane][nodes[i] >> 6] &= ~(1ull << (nodes[i] & 63));
+            set_evidence(graph->marks, nodes[i], evidence[i]);
 }

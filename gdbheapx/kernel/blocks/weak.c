@@ -53,12 +53,8 @@ static void note(uint8_t *found, unsigned rule)
 static void hit(struct weak *weak, uint64_t value, unsigned rule)
 {
     const struct graph *graph = weak->graph;
-    const uint32_t number = slot_at(&graph->index, value);
-    uint64_t offset;
-    if (!number)
-        return;
-    const uint32_t id = index_find(&graph->index, number, value, &offset);
-    if (id == NO_NODE || offset || !is_leaked(graph->marks, id))
+    const uint32_t id = index_begin(&graph->index, value);
+    if (id == NO_NODE || !is_leaked(graph->marks, id))
         return;
     note(&weak->found[id], rule);
     if (weak->is_settling && rule <= weak->rule && !is_marked(&weak->spread, id))
@@ -68,10 +64,8 @@ static void hit(struct weak *weak, uint64_t value, unsigned rule)
 /* A word that is a pointer without the bits that may be ignored. */
 static void count_tagged(struct weak *weak, uint64_t address)
 {
-    const uint32_t number = slot_at(&weak->graph->index, address);
-    uint64_t offset = 1;
-    const uint32_t id = number ? index_find(&weak->graph->index, number, address, &offset) : NO_NODE;
-    if (id != NO_NODE && !offset && is_leaked(weak->graph->marks, id))
+    const uint32_t id = index_begin(&weak->graph->index, address);
+    if (id != NO_NODE && is_leaked(weak->graph->marks, id))
         __atomic_add_fetch(&weak->tagged, 1, __ATOMIC_RELAXED);
 }
 
@@ -171,23 +165,16 @@ struct weak *heapx_weak_new(const struct graph *graph, uint64_t guard, unsigned 
     struct weak *weak = calloc(1, sizeof *weak);
     if (!weak)
         return NULL;
-    weak->graph = graph;
-    weak->sieve.guard = guard;
-    weak->sieve.turn = turn;
-    weak->ignorable = ignorable;
-    weak->sieve.is_wide = graph->sieve.is_wide;
+    *weak = (struct weak) {.graph = graph, .ignorable = ignorable,
+                           .sieve = {.guard = guard, .turn = turn, .is_wide = graph->sieve.is_wide}};
     weak_sieve_ignore(&weak->sieve, graph->sieve.ignored);
     find_ranges(graph, &weak->sieve);
     weak->threads = threads < 1 || !source_is_parallel(graph->memory) ? 1 : threads > MAX_THREADS ? MAX_THREADS : threads;
-    weak->at_once = (uint32_t) (graph->index.blocks / (PIECES_EACH * weak->threads)) + 1;
-    if (weak->at_once > WEAK_BLOCKS)
-        weak->at_once = WEAK_BLOCKS;
+    const uint64_t at_once = graph->index.blocks / (PIECES_EACH * weak->threads) + 1;
+    weak->at_once = at_once < WEAK_BLOCKS ? (uint32_t) at_once : WEAK_BLOCKS;
     weak->found = calloc((size_t) graph->index.blocks + 1, 1);
-    for (unsigned i = 0; i < weak->threads; i++) {
-        weak->parts[i].weak = weak;
-        weak->parts[i].group = NO_GROUP;
-        weak->parts[i].buffer = calloc(WEAK_READ + WEAK_SLACK, 1);
-    }
+    for (unsigned i = 0; i < weak->threads; i++)
+        weak->parts[i] = (struct weak_part) {.weak = weak, .group = NO_GROUP, .buffer = calloc(WEAK_READ + WEAK_SLACK, 1)};
     return weak;
 }
 
@@ -325,18 +312,11 @@ int64_t heapx_weak_blocks(struct weak *weak, double seconds)
     return more;
 }
 
-static void set_evidence(const struct graph *graph, uint32_t node, unsigned evidence)
-{
-    for (unsigned plane = 0; plane < PLANES; plane++)
-        if (!(evidence >> plane & 1))
-            graph->marks->planes[plane][node >> 6] &= ~(1ull << (node & 63));
-}
-
 /* The node is held by the rule that is being settled; so is what its edges lead to. Its words are looked at next. 0: no memory. */
 static int settle_node(struct weak *weak, uint32_t node)
 {
     const struct graph *graph = weak->graph;
-    set_evidence(graph, node, MASKED + weak->rule);
+    set_evidence(graph->marks, node, MASKED + weak->rule);
     for (uint32_t edge = graph->offsets[node]; edge < graph->offsets[node + 1]; edge++) {
         const uint32_t target = EDGE_ID(graph->to[edge]);
         if (!is_marked(&weak->spread, target) && is_leaked(graph->marks, target) && !spread_push(&weak->spread, target))

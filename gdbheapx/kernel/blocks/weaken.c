@@ -48,11 +48,11 @@ static void note(const struct graph *graph, const struct hold *hold, struct told
     if (node < graph->index.blocks)
         told->times[target] += told->times[target] < MANY;
     else if (node >= hold->roots_from && node < hold->locals_from && !has_edge(hold->weaker[FIRM], edge))
-        told->by_variable[target >> 6] |= UINT64_C(1) << (target & 63);
+        set_bit(told->by_variable, target);
     if (is_inside)
         told->places[target] |= (uint8_t) (1u << (hold->inside[edge] * 0x9e37u >> 8 & 7));
     else if (is_lasting(hold, node) && !has_edge(hold->weaker[FIRM], edge))
-        told->by_begin[target >> 6] |= UINT64_C(1) << (target & 63);
+        set_bit(told->by_begin, target);
 }
 
 /* ---- what many have, and what a variable holds ---- */
