@@ -221,7 +221,7 @@ def native_job(handle: Any, free: Callable[[Any], object]) -> Iterator[Any]:
 
 
 class NativeObject:
-    """What the native library has made, as long as this lives. MemoryError if there was no room for it."""
+    """Owner of what the native library has made, which is freed with this. MemoryError if there was no room for it."""
 
     handle: Any = None
 
