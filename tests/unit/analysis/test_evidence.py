@@ -48,27 +48,17 @@ class Heap(NamedTuple):
     cores: bool = False
 
 
-def arena(
-    index: int, used: int, cached: int, fast: int, free: int, top: int, resident_share: int, threads: int, at_end: bool = False
-) -> ArenaTotals:
+def arena(index: int, used: int, cached: int, fast: int, free: int, top: int, resident_share: int, threads: int, at_end: bool = False) -> ArenaTotals:
     """Free chunks are whole pages, of which so many parts of 4 are in RAM; those in fastbins lie between blocks, or below top."""
-    row = glibc_arena(
-        index, used_bytes=used, tcache_bytes=cached, fast_bytes=fast, free_bytes=free, top_bytes=top, overhead_bytes=4096, threads=threads
-    )
+    row = glibc_arena(index, used_bytes=used, tcache_bytes=cached, fast_bytes=fast, free_bytes=free, top_bytes=top, overhead_bytes=4096, threads=threads)
     resident = free * resident_share // 4
     row = row._replace(system_bytes=used + cached + fast + free + top + 4096, reclaimable_bytes=free, reclaimable_resident_bytes=resident)
     return row._replace(between_bytes=0 if at_end else fast, unmerged_bytes=fast if at_end else 0)
 
 
-arenas = st.builds(
-    arena, st.just(0), sizes, st.sampled_from((0, MB // 4)), sizes, sizes, sizes, st.integers(0, 4), st.integers(0, 1), st.booleans()
-)
+arenas = st.builds(arena, st.just(0), sizes, st.sampled_from((0, MB // 4)), sizes, sizes, sizes, st.integers(0, 4), st.integers(0, 1), st.booleans())
 heaps = st.builds(
-    lambda rows, mapped, tops: Heap(
-        tuple(row._replace(index=place, kind="thread" if place else "main") for place, row in enumerate(rows)),
-        mapped,
-        tuple(tops[: len(rows)]),
-    ),
+    lambda rows, mapped, tops: Heap(tuple(row._replace(index=place, kind="thread" if place else "main") for place, row in enumerate(rows)), mapped, tuple(tops[: len(rows)])),
     st.lists(arenas, min_size=1, max_size=3),
     sizes,
     st.lists(st.integers(0, 4), min_size=3, max_size=3),
@@ -106,19 +96,7 @@ def glibc_facts(heap: Heap, missing: Sequence[str] = ()) -> Tuple[List[GlibcFact
     if "main arena" in missing:
         row = rows[0]
         used = sum(part or 0 for part in (row.used_bytes, row.tcache_bytes, row.fast_bytes))
-        lost = dict.fromkeys(
-            (
-                "system_bytes",
-                "tcache_bytes",
-                "fast_bytes",
-                "top_bytes",
-                "overhead_bytes",
-                "reclaimable_bytes",
-                "reclaimable_resident_bytes",
-                "between_bytes",
-                "unmerged_bytes",
-            )
-        )
+        lost = dict.fromkeys(("system_bytes", "tcache_bytes", "fast_bytes", "top_bytes", "overhead_bytes", "reclaimable_bytes", "reclaimable_resident_bytes", "between_bytes", "unmerged_bytes"))
         rows[0] = row._replace(used_bytes=used, **lost)
         known_taken -= where[tops[0].start] + 4096
         tops = tops[1:]
@@ -133,9 +111,7 @@ def glibc_facts(heap: Heap, missing: Sequence[str] = ()) -> Tuple[List[GlibcFact
             change: Dict[str, Any] = {"reclaimable_bytes": (last.free_bytes or 0) - free}
             if last.reclaimable_resident_bytes is not None:
                 change["reclaimable_resident_bytes"] = there
-            rows[-1] = last._replace(
-                used_bytes=(last.used_bytes or 0) - used, free_bytes=(last.free_bytes or 0) - free, unparsed_bytes=used + free, **change
-            )
+            rows[-1] = last._replace(used_bytes=(last.used_bytes or 0) - used, free_bytes=(last.free_bytes or 0) - free, unparsed_bytes=used + free, **change)
     if "page table" in missing:
         rows = [row._replace(reclaimable_resident_bytes=None) for row in rows]
     if "mmapped chunks" in missing or "main arena" in missing:
@@ -146,9 +122,7 @@ def glibc_facts(heap: Heap, missing: Sequence[str] = ()) -> Tuple[List[GlibcFact
     def told(ranges: Sequence[Tuple[int, int]]) -> int:
         return sum(where[start] for start, _ in ranges)
 
-    one = GlibcFacts(
-        INFO, rows, glibc_pages.sum_glibc_arenas(rows, mapped), [], [], tops=tops, are_all_arenas=is_whole, most_cached_bytes=MB
-    )
+    one = GlibcFacts(INFO, rows, glibc_pages.sum_glibc_arenas(rows, mapped), [], [], tops=tops, are_all_arenas=is_whole, most_cached_bytes=MB)
     around = Surroundings(1, [], None, taken_bytes={"glibc": max(0, known_taken)}, taken=told, beyond_bytes=held)
     return [one], around
 
@@ -181,10 +155,7 @@ def check(whole: verdict.HeapVerdict, partial: Callable[[Sequence[str]], verdict
         else:
             codes_of_kind = (whole.code, codes.FREED_AND_HELD) if whole.kind == verdict.KEPT else (whole.code,)
             assert found.kind == whole.kind and found.code in codes_of_kind, (missing, found, whole)
-            assert found.sure != "certain" or set(missing) <= {"other arenas", "page table", "parts of heaps", "parts of extents"}, (
-                missing,
-                found,
-            )
+            assert found.sure != "certain" or set(missing) <= {"other arenas", "page table", "parts of heaps", "parts of extents"}, (missing, found)
 
 
 @given(heaps)
@@ -232,23 +203,8 @@ def test_zeros_that_nobody_counted_are_not_none(heap: Heap, huge: int, zeros: Op
 ENDS = ("left_untold_bytes", "unparsed_bytes", "maybe_free_bytes", "beyond_bytes")
 figures = st.builds(
     lambda used, free, share, left, unmerged: glibc_verdict.GlibcVerdictFigures(
-        used + free,
-        used,
-        0,
-        free,
-        0,
-        0,
-        0,
-        None,
-        None,
-        0,
-        0,
-        2,
-        2,
-        None,
-        between_bytes=free * share // 4,
-        left_bytes=free * (4 - share) // 4 * left // 4,
-        unmerged_bytes=free * (4 - share) // 4 * unmerged // 4,
+        used + free, used, 0, free, 0, 0, 0, None, None, 0, 0, 2, 2, None, between_bytes=free * share // 4,
+        left_bytes=free * (4 - share) // 4 * left // 4, unmerged_bytes=free * (4 - share) // 4 * unmerged // 4,
     ),
     *[st.sampled_from(SIZES[3:])] * 2,
     *[st.integers(0, 4)] * 3,
@@ -322,10 +278,7 @@ def test_only_what_is_free_is_called_free(used: int, free: int, overhead: int) -
     held = used + free + overhead
     found = verdict.usual_verdict(held, used, held, 0, overhead)
     if found.kind != verdict.SMALL:
-        told = (
-            make_sentence("%s of %s (%s) are free", SentenceSize(free), SentenceSize(held), units.format_share(free, held)),
-            make_sentence("%s (%s) are free", SentenceSize(free), units.format_share(free, held)),
-        )
+        told = make_sentence("%s of %s (%s) are free", SentenceSize(free), SentenceSize(held), units.format_share(free, held)), make_sentence("%s (%s) are free", SentenceSize(free), units.format_share(free, held))
         assert any(one in "%s; %s" % (found.evidence, found.lines[0].details) for one in told)
 
 
@@ -334,9 +287,7 @@ def test_only_what_is_free_is_called_free(used: int, free: int, overhead: int) -
 GIVEN_BACK_MISSING = ("huge pages", "the machine's setting", "page table")
 
 
-def with_given_back(
-    missing: Sequence[str], allocator: str, used: int, resident: int, huge: int, facts: Optional[HugePages]
-) -> verdict.HeapVerdict:
+def with_given_back(missing: Sequence[str], allocator: str, used: int, resident: int, huge: int, facts: Optional[HugePages]) -> verdict.HeapVerdict:
     """A heap in use, with what it gave back and is in RAM."""
     told = None if "page table" in missing else resident
     of_it = None if {"page table", "huge pages"} & set(missing) else huge
@@ -348,9 +299,7 @@ def with_given_back(
         claims = [Claim(1 << 40, (1 << 40) + used + resident, "heap")]
         one = GlibcFacts(INFO, [row], glibc_pages.sum_glibc_arenas([row], MmappedTotals(0, 0)), [], claims)
         return glibc_verdict.judge_glibc([one], around)[0].verdict
-    rows = jemalloc_arena(allocated_bytes=used, used_bytes=used)._replace(
-        active_bytes=used, retained_bytes=resident, retained_resident_bytes=told, retained_huge_bytes=of_it
-    )
+    rows = jemalloc_arena(allocated_bytes=used, used_bytes=used)._replace(active_bytes=used, retained_bytes=resident, retained_resident_bytes=told, retained_huge_bytes=of_it)
     info = INFO._replace(id="jemalloc", name="jemalloc")
     other = JemallocFacts(info, [rows], {}, [], [], [], conditions(), tickers([], []), True, [], 0)
     found = jemalloc_verdict.make_jemalloc_figures(other, around)
@@ -359,20 +308,10 @@ def with_given_back(
 
 
 @pytest.mark.parametrize("allocator", ["glibc", "jemalloc"])
-@given(
-    sizes,
-    sizes,
-    parts_of_4,
-    st.sampled_from(
-        (None, HugePages("always", True, 0), HugePages("never", True, 0), HugePages("madvise", True, 300 * MB), HugePages(None, False, 0))
-    ),
-)
+@given(sizes, sizes, parts_of_4, st.sampled_from((None, HugePages("always", True, 0), HugePages("never", True, 0), HugePages("madvise", True, 300 * MB), HugePages(None, False, 0))))
 @search(100)
-def test_no_missing_part_makes_what_was_given_back_surer(
-    allocator: str, used: int, resident: int, share: int, facts: Optional[HugePages]
-) -> None:
+def test_no_missing_part_makes_what_was_given_back_surer(allocator: str, used: int, resident: int, share: int, facts: Optional[HugePages]) -> None:
     """What is in RAM as part of huge pages: where that is not known, no verdict is certain that hangs on it."""
-
     def judged(missing: Sequence[str]) -> verdict.HeapVerdict:
         return with_given_back(missing, allocator, used, resident, resident * share // 4, facts)
 
@@ -408,9 +347,7 @@ def jemalloc_facts(heap: Extents, missing: Sequence[str] = ()) -> Tuple[Jemalloc
     row = row._replace(active_bytes=used + cached + heap.regions, reclaimable_resident_bytes=here)
     taken = used + cached + heap.regions + here + metadata
     if "extents" in missing:  # half of all used blocks is in extents that cannot be read
-        row = row._replace(
-            allocated_bytes=used // 2 + cached, used_bytes=used // 2, active_bytes=(row.active_bytes or 0) - (used - used // 2)
-        )
+        row = row._replace(allocated_bytes=used // 2 + cached, used_bytes=used // 2, active_bytes=(row.active_bytes or 0) - (used - used // 2))
         taken -= used - used // 2
     if "parts of extents" in missing:  # the walk lacks them, the arena's counter has them
         lost = (row.used_bytes or 0) // 4
@@ -424,23 +361,9 @@ def jemalloc_facts(heap: Extents, missing: Sequence[str] = ()) -> Tuple[Jemalloc
     if "page table" in missing:
         row = row._replace(reclaimable_resident_bytes=None)
     info = INFO._replace(id="jemalloc", name="jemalloc")
-    facts = JemallocFacts(
-        info,
-        [row],
-        {},
-        [],
-        [],
-        [slabs(64, heap.regions)],
-        conditions(),
-        tickers([], []),
-        "extents" not in missing,
-        [(1 << 40, (1 << 40) + 2 * metadata)],
-        2 * MB,
-    )
+    facts = JemallocFacts(info, [row], {}, [], [], [slabs(64, heap.regions)], conditions(), tickers([], []), "extents" not in missing, [(1 << 40, (1 << 40) + 2 * metadata)], 2 * MB)
     facts = facts._replace(unused_ranges=lambda: [(0, dirty)])
-    return facts, Surroundings(
-        1, [], None, taken_bytes={"jemalloc": taken}, taken=lambda ranges: metadata if ranges[0][0] else here, beyond_bytes=used
-    )
+    return facts, Surroundings(1, [], None, taken_bytes={"jemalloc": taken}, taken=lambda ranges: metadata if ranges[0][0] else here, beyond_bytes=used)
 
 
 def on_jemalloc(heap: Extents, missing: Sequence[str] = ()) -> verdict.HeapVerdict:
@@ -471,7 +394,6 @@ KINDS = (kinds.ALLOCATOR, kinds.ANONYMOUS, kinds.STACK, kinds.RUNTIME)
 @search(150)
 def test_what_a_core_lost_changes_no_verdict_on_the_memory(read: List[int], lost: List[int], is_told: bool) -> None:
     """Whoever had what was cut off: the verdict on what is left is the one on the whole, or there is none."""
-
     def judged(sizes: Sequence[int], lost_bytes: Optional[int]) -> Optional[str]:
         parts = [part(kind, size, program="JVM" if kind == kinds.RUNTIME else None) for kind, size in zip(KINDS, sizes) if size]
         found = memory_verdict.judge_memory(split(parts), lost_bytes)
@@ -488,14 +410,8 @@ def test_what_a_core_lost_changes_no_verdict_on_the_memory(read: List[int], lost
 @search(60)
 def test_an_open_allocator_may_have_what_nobody_else_has(sizes: List[int], share: int) -> None:
     """Where its state could not be read, anonymous memory counts for neither side."""
-
     def judged(held: int, other: int, is_open: bool) -> Optional[str]:
-        own = [
-            part(kinds.ALLOCATOR, held),
-            part(kinds.ANONYMOUS, other),
-            part(kinds.STACK, sizes[2]),
-            part(kinds.RUNTIME, sizes[3], program="JVM"),
-        ]
+        own = [part(kinds.ALLOCATOR, held), part(kinds.ANONYMOUS, other), part(kinds.STACK, sizes[2]), part(kinds.RUNTIME, sizes[3], program="JVM")]
         found = memory_verdict.judge_memory(split([one for one in own if one.resident_bytes]), 0, is_open)
         return found[0].code if found is not None else None
 

@@ -116,11 +116,7 @@ def test_objects_of_a_runtime_are_in_use() -> None:
     """Whether they are a leak is the question: the verdict says who knows, and of pools that were read what is in use."""
     parts = [part(kinds.ALLOCATOR, 5 * MB), part(kinds.RUNTIME, 45 * MB, program="CPython")]
     found = memory_verdict.judge_memory(memory(parts))
-    assert (
-        found is not None
-        and str(found[0].evidence).endswith("are Python objects (CPython's allocator)")
-        and found[0].kind == verdict.RUNTIME
-    )
+    assert found is not None and str(found[0].evidence).endswith("are Python objects (CPython's allocator)") and found[0].kind == verdict.RUNTIME
     assert hints.hint_command("owners") in (found[0].lines[0].hint or "")
     rows = [SplitPart(inside.USED, "", 40 * MB), SplitPart(inside.FREE, "", 3 * MB)]
     tables = [RuntimeTable("CPython", rows, 0, 0)]
@@ -140,9 +136,7 @@ def test_no_step_opens_a_port_or_may_end_the_process() -> None:
 def test_what_explains_the_verdict_comes_first(code: str, first: str) -> None:
     """Of a node whose memory is free in malloc the trim, before what node says of its Buffers; of one in use owners and census."""
     target: Any = Live()
-    judged = AllocatorJudgement(
-        "glibc", ["glibc"], 90 * MB, verdict.of_lines([Finding("", "", None, code)]), [], [StepSentence("trim --dry-run", "")]
-    )
+    judged = AllocatorJudgement("glibc", ["glibc"], 90 * MB, verdict.of_lines([Finding("", "", None, code)]), [], [StepSentence("trim --dry-run", "")])
     session: Any = SimpleNamespace(
         target=SimpleNamespace(kind="live", pid=77, modules=target.modules, lost_bytes=lambda: 0),
         discovery=SimpleNamespace(may_be_hidden=lambda: False, foreign_owner=lambda: None, unread=list),
@@ -150,11 +144,7 @@ def test_what_explains_the_verdict_comes_first(code: str, first: str) -> None:
     )
     split = memory([part(kinds.ALLOCATOR, 90 * MB)])
     with_v8 = split._replace(attribution=SimpleNamespace(here=[SimpleNamespace(name="V8")]))  # type: ignore[arg-type]
-    commands = [
-        hints.strip_targets(step.command).split()[0]
-        for step in _make_verdict(session, with_v8, [judged], [judged])[1]
-        if isinstance(step, StepSentence)
-    ]
+    commands = [hints.strip_targets(step.command).split()[0] for step in _make_verdict(session, with_v8, [judged], [judged])[1] if isinstance(step, StepSentence)]
     order = [command for command in commands if command in (first, "process.memoryUsage()")]
     assert order == [first, "process.memoryUsage()"], commands
 
@@ -169,20 +159,14 @@ def test_no_verdict_says_more_than_was_looked_at(code: str) -> None:
     used, much, little = NativeSum(9, 90 * MB), NativeSum(3, 28 * MB), NativeSum(3, MB // 2)
     open_ = [None, inside.InsideAnswer(used, None, None, ()), inside.InsideAnswer(used, much, None, (), leaked_is_upper_bound=True)]
     open_ += [inside.InsideAnswer(used, lost, None, (), may_be_garbage=True) for lost in (much, little)]
-    settled = [
-        inside.InsideAnswer(used, little, None, ()),
-        inside.InsideAnswer(used, little, None, (), leaked_is_upper_bound=True),
-        inside.InsideAnswer(used, much, None, ()),
-    ]
+    settled = [inside.InsideAnswer(used, little, None, ()), inside.InsideAnswer(used, little, None, (), leaked_is_upper_bound=True), inside.InsideAnswer(used, much, None, ())]
     for found in [*open_, *settled]:
         two = [AllocatorJudgement(name, [name], 90 * MB, usual, [], []) for name in ("jemalloc", "glibc")]
         main, judged, steps = _with_leaked(STANDING, usual, two, [StepSentence("owners", "")], found)
         assert judged[0].verdict == main  # the verdict of the whole is its
         is_leaked = main.kind == verdict.LEAKED
         assert (main.kind, is_leaked) == (usual.kind if found is not settled[2] else verdict.LEAKED, found is settled[2])
-        assert ("leaked" in str(main.lines[0].hint) or "garbage" in str(main.lines[0].hint) or "not read" in str(main.lines[0].hint)) == (
-            found in open_
-        ), found
+        assert ("leaked" in str(main.lines[0].hint) or "garbage" in str(main.lines[0].hint) or "not read" in str(main.lines[0].hint)) == (found in open_), found
         assert ("normal unless" in str(main.lines[0].hint)) == (code == codes.IN_USE and not is_leaked), found
         assert (main.kind_1_0, main.code_1_0) == (("leaked", "leaked") if is_leaked else (usual.kind_1_0, usual.code_1_0))
         assert hints.strip_targets(steps[0].command) == ("leaks" if found in open_ or is_leaked else "owners")  # type: ignore[attr-defined]
@@ -225,11 +209,7 @@ def test_nothing_is_asked_of_a_core_that_only_a_process_can_answer() -> None:
         steps = next_steps.make_memory_steps(Core(), "mostly-runtime", program, has_heap=True, has_much=True)  # type: ignore[arg-type]
         typed = [hints.strip_targets(step.command) for step in steps if isinstance(step, StepSentence)]
         assert not [command for command in typed if "PID" in command or "77" in command], program
-        assert (
-            typed[:2] == ["owners", "census"]
-            if next_steps.is_seen(program)
-            else ("owners" in typed) == (program in next_steps._WITH_C_BESIDE)
-        )
+        assert typed[:2] == ["owners", "census"] if next_steps.is_seen(program) else ("owners" in typed) == (program in next_steps._WITH_C_BESIDE)
         assert [step for step in steps if "live process" in step] or typed
     (jhsdb,) = [step for step in next_steps.make_memory_steps(Core(), "mostly-runtime", "JVM") if isinstance(step, StepSentence)]  # type: ignore[arg-type]
     assert jhsdb.command == "jhsdb jmap --histo --exe '/opt/a b/java' --core /tmp/the.core"
@@ -248,12 +228,9 @@ def test_a_core_without_its_program_says_what_the_file_would_give() -> None:
 def test_own_commands_only_where_there_are_blocks() -> None:
     """A runtime without an allocator that was read has none to go through, and beside a large heap of Go's what C has may be next to nothing."""
     beside = [next_steps.make_memory_steps(Live(), "mostly-runtime", "Go", True, has_much=much)[2:] for much in (True, False)]  # type: ignore[arg-type]
-    assert [hints.strip_targets(step.command) for step in beside[0] if isinstance(step, StepSentence)] == [
-        "owners",
-        "leaks",
-    ] and not beside[1]
+    assert [hints.strip_targets(step.command) for step in beside[0] if isinstance(step, StepSentence)] == ["owners", "leaks"] and not beside[1]
     with_blocks, without = (next_steps.make_memory_steps(Live(), "mostly-runtime", "CPython", has_heap) for has_heap in (True, False))  # type: ignore[arg-type]
-    assert [hints.strip_targets(str(step)).split()[0] for step in with_blocks] == ["owners", "census", "tracemalloc"] and str(
-        without[0]
-    ).startswith("tracemalloc")
+    assert [hints.strip_targets(str(step)).split()[0] for step in with_blocks] == ["owners", "census", "tracemalloc"] and str(without[0]).startswith(
+        "tracemalloc"
+    )
     assert not any("PYTHONMALLOC" in step for step in with_blocks)

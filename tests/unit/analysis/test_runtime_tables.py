@@ -65,9 +65,7 @@ def test_pools_in_memory_of_mallocs() -> None:
     assert (found["malloc-owned"], found["malloc-free"], found["remainder"], found[kinds.RUNTIME]) == (400, 0, 50, 500)
 
 
-@pytest.mark.parametrize(
-    "used, absent, kept, missing", [(900, 0, 100, 0), (900, 200, 300, -200), (1500, 600, 100, -600), (1500, 200, 0, -500)]
-)
+@pytest.mark.parametrize("used, absent, kept, missing", [(900, 0, 100, 0), (900, 200, 300, -200), (1500, 600, 100, -600), (1500, 200, 0, -500)])
 def test_blocks_that_are_not_in_ram(used: int, absent: int, kept: int, missing: int) -> None:
     """Large ones by their pages; what malloc keeps is never below 0."""
     found = table("jvm", {TAG: used - 100, Signature("NMT GC+0x8", "jvm", PLACE): 60, None: 40}, {}, absent)
