@@ -16,7 +16,7 @@ from tests.support.random_damage import damage, damage_jemalloc, places_of, word
 
 pytestmark = pytest.mark.once  # the rules by which damage is told are the tool's own
 
-FEW, MANY = range(6), range(6, 200)
+FEW, MANY = range(4), range(4, 200)
 SEEDS = [FEW, pytest.param(MANY, marks=pytest.mark.wild)]
 LONGEST_SECONDS = 30
 CODES = (0, 1, 3, 4)
