@@ -317,12 +317,7 @@ class CommandParser(argparse.ArgumentParser):
 
     def __init__(self, command: Command, program: str) -> None:
         super().__init__(prog="%s %s" % (program, command.name), add_help=False, allow_abbrev=False)
-        self.command, self.program = command, program
-
-    def format_help(self) -> str:
-        from gdbheapx import help_pages
-
-        return help_pages.of_command(self.command, self.program)
+        self.command = command
 
     def error(self, message: str) -> NoReturn:
         raise UsageError("%s: %s" % (self.prog.split(" ", 1)[-1], message), "try: %s --help" % self.prog)
@@ -474,8 +469,8 @@ class ParsedCommand(NamedTuple):
 
     command: Command
     options: Any
-    help: Optional[str]
-    """The help text, if that was asked for; the command is not to be run then."""
+    help: Optional[bool]
+    """Help was asked for, and the command is not to be run: True, with the options that are seldom needed."""
 
 
 def has_flag(words: Sequence[str], *flags: str) -> bool:
@@ -525,9 +520,7 @@ def parse_command(words: Sequence[str], program: str, evaluate: Optional[Evaluat
     if command is None:
         raise no_such_command(name)
     if has_flag(rest, "-h", "--help", "--help-all"):
-        from gdbheapx import help_pages
-
-        return ParsedCommand(command, None, help_pages.of_command(command, program, has_flag(rest, "--help-all")))
+        return ParsedCommand(command, None, has_flag(rest, "--help-all"))
     parser = parser_of(command, program, with_expressions=evaluate is not None)
     try:
         options, unknown = parser.parse_known_args(rest)

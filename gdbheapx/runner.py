@@ -174,7 +174,11 @@ def run_command_line(words: Sequence[str], host: Host) -> CommandEnd:
 
 def run_parsed(parsed: command.ParsedCommand, host: Host) -> CommandEnd:
     """Run a command line that was understood, or show its help."""
-    return CommandRun(parsed, host).run() if parsed.help is None else show_help_text(parsed.help, host)
+    if parsed.help is None:
+        return CommandRun(parsed, host).run()
+    from gdbheapx import help_pages
+
+    return show_help_text(help_pages.of_command(parsed.command, host.name, parsed.help), host)
 
 
 def show_help_text(text: str, host: Host) -> CommandEnd:

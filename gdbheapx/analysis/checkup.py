@@ -125,19 +125,19 @@ def _check_calls(target: Target) -> Check:
     """Check that gdb could call a function in the process (this tool does not): older gdbs break it on CPUs with AMX state."""
     if target.kind == "core":
         return Check("calls", None, "not applicable to a core", None)
-    version = target.debugger_version
-    if version is None:
+    gdb = target.debugger_version
+    if gdb is None:
         return Check("calls", None, "not possible without gdb", None)
     try:
         target.arch.to_call()
     except Refusal as refusal:
         return Check("calls", None, refusal.message, refusal.hint)
-    numbers = [int(part) for part in version.split(".")[:1] if part.isdigit()]
+    numbers = [int(part) for part in gdb.split(".")[:1] if part.isdigit()]
     amx = "amx_tile" in (_read_line("/proc/cpuinfo", ("flags", "Features")) or "").split()
     if not amx or not numbers or numbers[0] >= 16:
-        text = "gdb %s, CPU %s AMX: no known problem with function calls" % (version or "?", "with" if amx else "without")
+        text = "gdb %s, CPU %s AMX: no known problem with function calls" % (gdb or "?", "with" if amx else "without")
         return Check("calls", None, text, None)
-    text = "gdb %s on a CPU with AMX: function calls fail halfway (seen up to gdb 13) and can leave the process broken" % version
+    text = "gdb %s on a CPU with AMX: function calls fail halfway (seen up to gdb 13) and can leave the process broken" % gdb
     hint = "never use `call` in this process with this gdb; gdb 16 can call safely"
     return Check("calls", False if numbers[0] <= 13 else None, text, hint)
 

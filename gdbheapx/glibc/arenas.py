@@ -193,7 +193,7 @@ def read_ring(target: Target, glibc: Glibc, report: PartialSink, budget: Optiona
             message = "the ring of arenas points to 0x%x, which cannot be read" % address
             report(codes.RING_UNREADABLE, problem.address, message, "the arenas after it are missing here")
             return ring
-        if ring and not follows_heap_info(target, glibc.heap_info, address):
+        if ring and not layouts.follows_heap_info(target, glibc.heap_info, address):
             message = "the ring of arenas points to 0x%x, which is not a malloc_state" % address
             report(codes.RING_BROKEN, address, message, "the arenas after it are missing here")
             return ring
@@ -202,15 +202,6 @@ def read_ring(target: Target, glibc: Glibc, report: PartialSink, budget: Optiona
     if address != glibc.main_arena.address:
         report(codes.RING_OPEN, ring[-1].address, "the ring of arenas does not return to main_arena", "arenas may be missing here")
     return ring
-
-
-def follows_heap_info(target: Target, heap_info: StructType, address: int) -> bool:
-    """Return whether the heap_info of a first heap, whose ar_ptr is the arena's address, ends at an arena (arena.c: _int_new_arena)."""
-    try:
-        heap = address - heap_info.size_bytes
-        return address % target.word_bytes == 0 and target.read_word(heap + heap_info.members["ar_ptr"].offset) == address
-    except UnreadableMemory:
-        return False
 
 
 class HeapInfo(NamedTuple):

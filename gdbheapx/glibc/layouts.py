@@ -3,7 +3,7 @@
 Written for the newest release; `until` names the first one that lacks a field again. Sources are files of the glibc tree at the
 tag of the release named in since or until.
 
-Arithmetic of chunks and bins; knows no memory. Names as in malloc.c.
+Arithmetic of chunks and bins, named as in malloc.c. Only follows_heap_info() reads memory.
 """
 
 import re
@@ -11,7 +11,8 @@ from functools import cache
 from typing import Callable, Dict, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.arch import architecture_named
-from gdbheapx.inferior.base import StructType
+from gdbheapx.errors import UnreadableMemory
+from gdbheapx.inferior.base import StructType, Target
 from gdbheapx.kernel.glibc.records import Geometry
 from gdbheapx.layout.view import CHAR, INT, U16, UINT, WORD, Field, Shape, Struct, Version, release_has
 
@@ -299,3 +300,12 @@ def is_tcache_chunk(size_bytes: int, struct: StructType, word_bytes: int, alignm
     least = -(-(struct.size_bytes + word_bytes) // alignment_bytes) * alignment_bytes
     rest = 4 * minimum if "num_slots" in struct.members else max(minimum - alignment_bytes, alignment_bytes)
     return least <= size_bytes <= least + rest
+
+
+def follows_heap_info(target: Target, heap_info: StructType, address: int) -> bool:
+    """Return whether the heap_info of a first heap, whose ar_ptr is the arena's address, ends at an arena (arena.c: _int_new_arena)."""
+    try:
+        heap = address - heap_info.size_bytes
+        return address % target.word_bytes == 0 and target.read_word(heap + heap_info.members["ar_ptr"].offset) == address
+    except UnreadableMemory:
+        return False

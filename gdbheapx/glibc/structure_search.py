@@ -14,7 +14,6 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Se
 
 from gdbheapx.errors import UnreadableMemory
 from gdbheapx.glibc import layouts
-from gdbheapx.glibc.arenas import follows_heap_info
 from gdbheapx.glibc.layouts import LIBRARY, default_alignment, is_tcache_chunk
 from gdbheapx.inferior.base import Module, StructType, Target, Thread, TypeSet
 from gdbheapx.layout import view as layout_view
@@ -229,7 +228,7 @@ def ring_of(target: Target, types: TypeSet, address: int) -> Tuple[Tuple[int, ..
             break
         if at == address:
             return tuple(arenas), True
-        if at in seen or not follows_heap_info(target, heap_info, at):
+        if at in seen or not layouts.follows_heap_info(target, heap_info, at):
             break
         seen.add(at)
         arenas.append(at)

@@ -390,7 +390,7 @@ def sum_writable_bytes(context: JemallocContext) -> int:
 
 
 def list_base_blocks(context: JemallocContext, arena: ArenaHandle) -> List[Tuple[int, int]]:
-    """(start, end) of the blocks of an arena's base, newest first (base_t.blocks); reports where the list is broken and gives what came before."""
+    """Return (start, end) of the blocks of an arena's base, newest first (base_t.blocks); of a broken list those before, with a report."""
     listed: List[Tuple[int, int]] = []
     base = read_base(context, arena.read())
     if base is None:

@@ -160,8 +160,8 @@ def _read_decay_state(view: LayoutView, state: str, has_stats: Optional[bool]) -
 
 
 DecayClock = Tuple[Optional[int], bool]
-"""The time to compare deadlines with, as CLOCK_MONOTONIC counts, and whether it is exact: on a core it is the latest time that jemalloc itself
-noted, a lower bound."""
+"""The time to compare deadlines with, as CLOCK_MONOTONIC counts, and whether it is exact: on a core it is the latest time that jemalloc
+itself noted, a lower bound."""
 
 
 def read_decay_clock(context: JemallocContext, decays: Sequence[ArenaDecay]) -> DecayClock:

@@ -3,7 +3,7 @@
 import itertools
 import os
 from collections import Counter
-from typing import TYPE_CHECKING, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Dict, List, NamedTuple, Optional, Protocol, Sequence, Tuple
 
 from gdbheapx.errors import UnreadableMemory
 from gdbheapx.inferior.base import Module, Symbol, Target, ThreadLocal, TypeSet
@@ -13,9 +13,6 @@ from gdbheapx.jemalloc.traces import ObjectTexts, read_object_texts
 from gdbheapx.kernel.jemalloc.records import BinLayout
 from gdbheapx.layout.pack import Pack
 from gdbheapx.layout.view import LayoutView, read_view
-
-if TYPE_CHECKING:
-    from gdbheapx.jemalloc.structure import TsdFinder
 
 MALLCTL = "mallctl"
 """The public function that every build has; the rest of the name is the public prefix."""
@@ -36,6 +33,13 @@ PREPARED = (
 """Variables that are asked for while a process is stopped; detection has found the others by then."""
 
 
+class TsdSearch(Protocol):
+    """Search for thread-local storage without names."""
+
+    def find(self) -> Optional[ThreadLocal]:
+        """Return the place of tsd_tls, as far as threads show it by now."""
+
+
 class JemallocSymbols:
     """Looks names up in the one object that holds this jemalloc.
 
@@ -53,10 +57,10 @@ class JemallocSymbols:
         self._names: Optional[PublicNames] = None
         self._texts: Optional[ObjectTexts] = None
         self._near: List[Optional[Symbol]] = []
-        self._make_tsds: Optional[Callable[[], TsdFinder]] = None
-        self._tsds: Optional[TsdFinder] = None
+        self._make_tsds: Optional[Callable[[], TsdSearch]] = None
+        self._tsds: Optional[TsdSearch] = None
 
-    def tell(self, tsds: "Callable[[], TsdFinder]") -> None:
+    def tell(self, tsds: Callable[[], TsdSearch]) -> None:
         """Set the factory of the search for thread-local storage without names."""
         self._make_tsds, self._tsds = tsds, None
 

@@ -470,7 +470,8 @@ class _BinReader:
         return cache._replace(stacks=stacks, counted=stacks, nhbins=nhbins)
 
     def _read_descending(self, cache: JemallocCache, view: LayoutView, wrong: List[Tuple[int, str]]) -> JemallocCache:
-        """Read the bins of 5.3.0 and later: stack_head[0 .. ncached-1], up to the address whose low bits are low_bits_empty; stashed blocks at the low end.
+        """Read the bins of 5.3.0 and later: stack_head[0 .. ncached-1], up to the address whose low bits are low_bits_empty;
+        stashed blocks at the low end.
 
         From 5.3.1 on each bin knows its own ncached_max, and one that is turned off points to a common placeholder.
         """

@@ -76,8 +76,8 @@ TSD_IMAGES = (
     ("5.3.1", 6, (-328, -336, -368, -408, -416)),
     ("after 5.3.1", 5, (-288, -296)),
 )
-"""Of each release the byte after rtree_ctx in the thread-local image (tsd_state_uninitialized), and where arena_decay_ticker is from rtree_ctx
-on, in the builds seen: quantum 16 and 8 with pages of 4 KiB, 16 with 16, 16 and 8 with 64."""
+"""Of each release the byte after rtree_ctx in the thread-local image (tsd_state_uninitialized), and where arena_decay_ticker is from
+rtree_ctx on, in the builds seen: quantum 16 and 8 with pages of 4 KiB, 16 with 16, 16 and 8 with 64."""
 
 
 class ObjectTexts(NamedTuple):

@@ -303,7 +303,7 @@ class Glib(Recogniser):
         return name_instance
 
     def inner(self, world: World) -> Sequence[Inner]:
-        """Return the pages of GSlice with all pieces in use, those of threads' magazines too; a page whose cut is not known is one piece."""
+        """Return the pages of GSlice with their pieces in use, those of threads' magazines too; a page of unknown cut is one piece."""
         addresses, sizes, taken, free, overhead = array("Q"), array("Q"), [], 0, 0
         for slab in world.once(find_slice_pages):
             first, size = find_first_piece(world, slab), slab.chunk_bytes

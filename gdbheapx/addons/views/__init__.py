@@ -3,7 +3,7 @@
 CAPABILITIES = {
     "explore": "explore.command",
     "html": "html.command",
-    "mcp": "agents.answers",
+    "mcp": "commands.mcp",
     "pages": "html.render",
     "rows": "query.command",
     "sql": "query.command",

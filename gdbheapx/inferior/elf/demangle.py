@@ -524,7 +524,7 @@ class _Lengths:
         return 10
 
     def _measure_class_name(self) -> int:
-        """Which of the parts a constructor repeats is not followed."""
+        """Return the longest part: which one a constructor repeats is not followed."""
         return max(self._parts, default=0)
 
     def _measure_tags(self) -> int:
@@ -560,7 +560,7 @@ class _Lengths:
         return self._widest
 
     def _measure_arguments(self) -> int:
-        """Of a template, if it has some."""
+        """Return the length of a template's arguments; 0 if there are none."""
         if not self._is_next("IJ"):
             return 0
         letters, count = 3, 0

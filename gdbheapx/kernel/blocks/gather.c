@@ -123,7 +123,8 @@ static int scan_small(struct graph *graph, const uint8_t *bytes, unsigned words,
             const uint64_t packed = packed_address(number, value);
             const unsigned counts = (number != 0) & (value - own >= own_bytes), slot = done + place - first;
             if (counts)
-                look_around(graph, bytes + 8 * (uint64_t) slot, value, place_of(graph, own_bytes, slot), slot, words - slot, own, slot, 8, 0);
+                look_around(graph, bytes + 8 * (uint64_t) slot, value, place_of(graph, own_bytes, slot), slot, words - slot, own, slot, 8,
+                            0);
             *to = (uint8_t) (slot - last);
             memcpy(to + slotted, &packed, 8);
             to += counts ? step : 0;

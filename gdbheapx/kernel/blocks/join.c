@@ -54,7 +54,8 @@ static int joined_next(struct block_source *self, double seconds, struct block_r
         if (!lowest)
             break;
         const uint64_t at = lowest->next++;
-        rows_add(rows, lowest->held.addresses[at], lowest->held.usable[at], lowest->held.classes[at], lowest->held.kinds[at], lowest->held.arenas[at]);
+        rows_add(rows, lowest->held.addresses[at], lowest->held.usable[at], lowest->held.classes[at], lowest->held.kinds[at],
+                 lowest->held.arenas[at]);
     }
     return 0;
 }

@@ -34,7 +34,7 @@ def test_the_first_help_fits_a_terminal(program: str) -> None:
 def test_the_help_of_a_command_is_short(name: str) -> None:
     """Usage, one sentence, its own options, examples that can be parsed, the rest by name; gdb lists it in one line, by that sentence."""
     declared = command.COMMANDS[name]
-    text = command.parser_of(declared, "gdbheapx").format_help()
+    text = help_pages.of_command(declared, "gdbheapx")
     usage, sentence, *parts = text.split("\n\n")
     lines = text.splitlines()
     assert usage.startswith("usage: gdbheapx ") and "\n" not in usage + sentence and len(lines) <= 38 and max(map(len, lines)) <= 80

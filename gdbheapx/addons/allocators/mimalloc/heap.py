@@ -627,7 +627,7 @@ class MimallocHeap(MeteredInstance):
         return Keeping(shape, [ArenaKeeps(index, free) for index, free in enumerate(kept)], [Term("free", sum(kept))])
 
     def rules(self) -> "Iterator[BrokenRule]":
-        """Every place that breaks a rule of mimalloc's, once, at most so many; what cannot be read, or a thread was changing, is reported."""
+        """Return each place that breaks a rule of mimalloc's, once, at most so many; report what cannot be read, or was changing."""
         found, report = survey_mimalloc(self.located, self.around), self.around.report
         arenas = {owner.thread: index for index, owner in enumerate(found.owners)}
         self._report_cut(found)

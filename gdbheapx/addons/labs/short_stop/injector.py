@@ -19,7 +19,7 @@ import time
 from functools import cache, partial
 from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.addons.labs.short_stop.machine import find_injecting
+from gdbheapx.addons.labs.short_stop import find_injecting
 from gdbheapx.arch import native_architecture
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import Mapping

@@ -2,8 +2,6 @@
 
 from typing import Callable, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.arch import native_architecture
-
 NO_STACK_FLAGS = 0x10
 """ss_flags that sigaltstack(2) refuses, so that sigreturn leaves the thread's other stack as it is, which ptrace does not show."""
 ALL_SIGNALS = (1 << 64) - 1
@@ -37,17 +35,3 @@ class Injecting(NamedTuple):
     """Where the frames have the second call's argument, in bytes from their base."""
     cancelled: Callable[[Sequence[int]], Tuple[int, bytes]]
     """(words at the entry of a system call) -> a register set, and with which contents of it the kernel makes no call."""
-
-
-def find_injecting() -> Optional[Injecting]:
-    """Return the requirements on this machine, or None if they were never tried on it."""
-    name = native_architecture().name
-    if name == "i386:x86-64":
-        from gdbheapx.addons.labs.short_stop import x86_64
-
-        return x86_64.INJECTING
-    if name == "aarch64":
-        from gdbheapx.addons.labs.short_stop import aarch64
-
-        return aarch64.INJECTING
-    return None

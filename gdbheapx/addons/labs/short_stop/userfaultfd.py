@@ -18,8 +18,7 @@ from functools import cache
 from typing import Any, Callable, List, Optional, Tuple
 
 from gdbheapx.actions import preflight
-from gdbheapx.addons.labs.short_stop import injector
-from gdbheapx.addons.labs.short_stop.machine import find_injecting
+from gdbheapx.addons.labs.short_stop import find_injecting, injector
 from gdbheapx.arch import native_architecture
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import Mapping, Target

@@ -86,10 +86,10 @@ class ObjectWalker:
         stack_chunk: Sequence[Optional[int]] = (None, None, None),
         referent_offset: Optional[int] = None,
     ) -> None:
-        """`parts`: runs of objects, JavaHeap.used_parts. `stack_chunk`: offsets of a StackChunk's size in words, stack pointer in words (what
-        lies below is not in use) and flags; without the first its objects count as gaps. `referent_offset`: of java.lang.ref.Reference's
-        field, which no class counts as a reference: those of SoftReferences and FinalReferences are followed, for the former live while
-        there is memory, and the latter until they are finalized.
+        """`parts`: runs of objects, JavaHeap.used_parts. `stack_chunk`: offsets of a StackChunk's size in words, of its stack pointer in
+        words (what lies below is not in use) and of its flags; without the first its objects count as gaps. `referent_offset`: of the
+        field of java.lang.ref.Reference, which no class counts as a reference: those of SoftReferences and FinalReferences are followed,
+        for the former live while there is memory, and the latter until they are finalized.
         """
         self._library, self._opened, self._budget, self._class_count = kernel.library, kernel.open(source), budget, len(classes)
         self._ranges = array("Q")

@@ -6,7 +6,6 @@ import argparse
 import json
 import os
 import shlex
-import sys
 import threading
 from contextlib import contextmanager, nullcontext
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
@@ -14,37 +13,11 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Seque
 from gdbheapx import api, command, hints, runner
 from gdbheapx.addons.views.fleet import documents, run
 from gdbheapx.errors import HeapxError, UsageError, error_of_document
-from gdbheapx.invocation import GlobalOptions, Invocation, Shell
-from gdbheapx.problems import CUT, FILE_NOT_FOUND, MISSING_PACKAGE, NO_TARGET, SHELL_ONLY
+from gdbheapx.invocation import GlobalOptions
+from gdbheapx.problems import CUT, FILE_NOT_FOUND, NO_TARGET
 from gdbheapx.report.encodings import make_jsonable
 from gdbheapx.report.text import escape_line
 from gdbheapx.snapshot import take
-
-INSTALL = "pip install 'gdbheapx[mcp]'"
-OLDEST = (3, 10)
-"""The SDK's."""
-
-
-def make(invocation: Invocation, shell: Shell) -> int:
-    """Serve on standard input until it is closed; the exit code."""
-    options = invocation.options
-    try:
-        if invocation.asked.debuginfod or invocation.asked.gdb is not None:
-            raise UsageError("mcp reads without gdb", "omit --gdb and --debuginfod")
-        try:
-            if sys.version_info < OLDEST:
-                raise ImportError("it needs Python %d.%d, and this is %d.%d" % (*OLDEST, *sys.version_info[:2]))
-            from gdbheapx.addons.views.agents.server import build_server
-        except ImportError as error:
-            why = " ".join(str(error).split())
-            raise HeapxError("mcp requires the MCP SDK, which cannot be imported (%s)" % why, INSTALL, code=MISSING_PACKAGE)
-        if os.isatty(0):
-            raise HeapxError("mcp is started by an agent's program, which speaks to it", "in a terminal: gdbheapx report", code=SHELL_ONLY)
-        build_server(Answers(invocation.asked, options, options.names, options.older)).run("stdio")
-        return runner.WHOLE
-    except HeapxError as error:
-        return shell.failed(error, False)
-
 
 LIMIT, MOST_ROWS = 20, 200
 """Rows of each list: where nothing is said, and at most."""

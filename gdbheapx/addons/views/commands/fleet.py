@@ -1,6 +1,7 @@
 """heapx fleet"""
 
 import argparse
+import functools
 from typing import Any, Tuple
 
 from gdbheapx import hints
@@ -85,7 +86,12 @@ def answer_fleet(session: Session, options: Options) -> CommandAnswer:
         raise UsageError("fleet: --workers must be at least 1", "use --workers 1, or omit it")
     if options.dask is not None and options.workers is not None:
         raise UsageError("fleet: --workers and --dask cannot be combined", "a cluster has as many workers as were started for it")
-    how = options.workers, options.dask, options.share, options.max_seconds
+    distribute = None
+    if options.dask is not None:
+        from gdbheapx.addons.views.fleet import cluster
+
+        distribute = functools.partial(cluster.run_on_cluster, options.dask)
+    how = options.workers, distribute, options.share, options.max_seconds
     rows, missing = run.run_fleet(options.cores, options.directory, *how, session.budget)
     failed = sum(row.failed for row in rows)
     if failed == len(rows) and (options.share is None or missing):

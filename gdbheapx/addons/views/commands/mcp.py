@@ -1,9 +1,13 @@
 """heapx mcp"""
 
+import os
+import sys
+
 from gdbheapx.command import MCP, CommandAnswer, Options, declare_argument, declare_command
-from gdbheapx.errors import HeapxError
+from gdbheapx.errors import HeapxError, UsageError
 from gdbheapx.hints import hint_run
-from gdbheapx.problems import SHELL_ONLY
+from gdbheapx.invocation import Invocation, Shell
+from gdbheapx.problems import MISSING_PACKAGE, SHELL_ONLY
 from gdbheapx.session import Session
 
 HELP = """Serves agents: read-only answers by the protocol MCP.
@@ -31,3 +35,29 @@ later (pip install 'gdbheapx[mcp]').
 def answer_mcp(session: Session, options: Options) -> CommandAnswer:
     """The command `mcp`: the shell's process serves."""
     raise HeapxError("mcp runs from a shell, not inside gdb", "run: " + hint_run("mcp"), code=SHELL_ONLY)
+
+
+INSTALL = "pip install 'gdbheapx[mcp]'"
+OLDEST = (3, 10)
+"""The SDK's."""
+
+
+def make(invocation: Invocation, shell: Shell) -> int:
+    """Serve on standard input until it is closed; the exit code."""
+    options = invocation.options
+    try:
+        if invocation.asked.debuginfod or invocation.asked.gdb is not None:
+            raise UsageError("mcp reads without gdb", "omit --gdb and --debuginfod")
+        try:
+            if sys.version_info < OLDEST:
+                raise ImportError("it needs Python %d.%d, and this is %d.%d" % (*OLDEST, *sys.version_info[:2]))
+            from gdbheapx.addons.views.agents import answers, server
+        except ImportError as error:
+            why = " ".join(str(error).split())
+            raise HeapxError("mcp requires the MCP SDK, which cannot be imported (%s)" % why, INSTALL, code=MISSING_PACKAGE)
+        if os.isatty(0):
+            raise HeapxError("mcp is started by an agent's program, which speaks to it", "in a terminal: gdbheapx report", code=SHELL_ONLY)
+        server.build_server(answers.Answers(invocation.asked, options, options.names, options.older)).run("stdio")
+        return 0
+    except HeapxError as error:
+        return shell.failed(error, False)

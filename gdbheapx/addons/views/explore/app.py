@@ -13,7 +13,7 @@ from textual.events import Resize
 from textual.screen import ModalScreen, Screen
 from textual.widgets import DataTable, Footer, Input, Static, TabbedContent, TabPane, Tree
 
-from gdbheapx.addons.views.explore.command import ExplorerClass, ExplorerView, Node, Shown
+from gdbheapx.addons.views.explore.view import ExplorerClass, ExplorerView, Node, Shown
 from gdbheapx.errors import HeapxError
 from gdbheapx.output import OutputFile
 from gdbheapx.report import text

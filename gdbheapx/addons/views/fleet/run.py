@@ -191,13 +191,14 @@ def run_fleet(
     cores: Sequence[str],
     directory: str,
     workers: Optional[int],
-    dask: Optional[str],
+    distribute: Optional[Callable[..., Looks]],
     share: Optional[Tuple[int, int]],
     max_seconds: Optional[float],
     budget: Budget,
 ) -> Tuple[List[documents.Document], int]:
     """Make what documents are lacking, then read all of them: the rows, and how many cores were not read since the run was interrupted.
-    `dask`: the address of a scheduler; `share`: the number of a part of the cores, from 0 on, and how many parts there are."""
+    `distribute`: takes the cores, the options, --max-seconds and the budget, and has others look; `share`: the number of a part of the
+    cores, from 0 on, and how many parts there are."""
     if GLOBALS not in os.environ:
         raise HeapxError(
             "fleet starts programs of its own and is not available inside gdb",
@@ -216,12 +217,10 @@ def run_fleet(
             _write_document(core_, None, ChildExit(1, b"", core_.error))
     queue = [core_ for core_ in mine if core_.error is None and not is_whole(core_)]
     kept, made = sum(core_.error is None for core_ in mine) - len(queue), 0
-    if dask is None:
+    if distribute is None:
         looks = _look_locally(queue, asked, workers, max_seconds, budget)
     else:
-        from gdbheapx.addons.views.fleet import cluster
-
-        looks = cluster.run_on_cluster(dask, queue, asked, max_seconds, budget)
+        looks = distribute(queue, asked, max_seconds, budget)
     budget.progress.stage = "%d of %d cores" % (kept, len(mine))
     budget.progress.measure(lambda: made, len(queue))
     with contextlib.closing(looks):

@@ -6,8 +6,7 @@ from typing import Any, List
 
 import pytest
 
-from gdbheapx.addons.labs.short_stop import injector
-from gdbheapx.addons.labs.short_stop.machine import find_injecting
+from gdbheapx.addons.labs.short_stop import find_injecting, injector
 from gdbheapx.arch import native_architecture
 
 CODE, AUDIT, FLAGS = 0x7F0000001000, 0xC000003E, injector.FLAGS

@@ -1,6 +1,6 @@
 """What `watch` makes of samples: growth, steps at which memory was returned, the verdict; and its loop over a process that ends.
 
-Files: allocators/answers.py, addons/monitor/watch/returned.py, addons/monitor/watch/summary.py, addons/monitor/watch/samples.py, addons/monitor/watch/pools.py.
+Files: allocators/answers.py, addons/monitor/watch/returned.py, addons/monitor/watch/summary.py, addons/monitor/watch/samples.py.
 """
 
 from typing import Any, Iterable, List, Optional, Tuple

@@ -1,7 +1,7 @@
 """Paths of a PHP program's values: the program itself evaluates them, and must get the same values.
 
 Files: addons/runtimes/php/paths.py, addons/runtimes/php/paths.py, addons/runtimes/php/values.py, addons/runtimes/php/__init__.py,
-addons/runtimes/php/pieces.py.
+addons/runtimes/php/__init__.py.
 """
 
 import json

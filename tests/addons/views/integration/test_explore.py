@@ -26,7 +26,7 @@ from tests.support.tool import heapx, tool_command
 textual = pytest.importorskip("textual", reason="textual is not installed")
 from gdbheapx.addons.views.explore import command as exploring  # noqa: E402
 from gdbheapx.addons.views.explore.app import Explorer, ExplorerTable  # noqa: E402
-from gdbheapx.addons.views.explore.command import ExplorerClass, ExplorerView  # noqa: E402
+from gdbheapx.addons.views.explore.view import ExplorerClass, ExplorerView  # noqa: E402
 
 pytestmark = pytest.mark.once  # the terminal is the same everywhere
 ASKED = invocation.GlobalOptions(None, None, None, None, None, None, [], False, False)
