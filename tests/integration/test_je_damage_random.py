@@ -69,7 +69,7 @@ def ask_everything(patient: Patient) -> List[Any]:
             malloc.bins,
             malloc.caches,
             malloc.tickers,
-            malloc.decay,
+            malloc.decay_answer,
             malloc.tunables,
             malloc.histogram,
             malloc.claims,
