@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List
 
 from bench.graph import command
-from bench.graph_round import opened, peak_bytes
+from bench.graph_round import opened, peak_bytes, read_graph
 from bench.rows import Row, progress
 from bench.timing import HERE
-from gdbheapx.analysis.reachability import heap_graph
 from tests.support import kernelcore
 
 ROUNDS = int(os.environ.get("BENCH_GRAPH_RUNS", "3"))
@@ -43,11 +42,11 @@ def round_on(core: str) -> Dict[str, float]:
         found[name + " bytes"] = (peak_bytes() - bytes_before) / reach.numbers.blocks
         return done
 
-    reach = heap_graph.make_graph(opened(core), slots=True)
+    reach = read_graph(opened(core), slots=True)
     graph, first, weak = reach.graph, reach.roots_from, reach.weak
     measured("dominators", lambda: graph.dominators(first, weak))
     found["containers"] = len(measured("find", lambda: graph.containers(weak[0], weak[0])))
-    graph = heap_graph.make_graph(opened(core), slots=True).graph  # which has not found them yet
+    graph = read_graph(opened(core), slots=True).graph  # which has not found them yet
     measured("with containers", lambda: graph.dominators(first, weak, containers=True))
     return {**found, "blocks": reach.numbers.blocks, "edges": reach.numbers.edges}
 

@@ -35,6 +35,11 @@ def used_blocks(session: Session) -> Tuple["array[int]", "array[int]"]:
     return offsets, sizes
 
 
+def read_graph(session: Session, slots: bool) -> heap_graph.Reach:
+    """The graph of all blocks; `slots`: with the place of each pointer in its block."""
+    return heap_graph.resolve_graph(session, heap_graph.read_world(session, slots))
+
+
 def opened(core: str) -> Session:
     """A look that has found everything but the blocks."""
     session = Session(open_elf_target(core=core))
@@ -87,14 +92,14 @@ def main(core: str, library: str) -> None:
     session = opened(core)
     clock.time("survey", lambda: [heap.claims() for heap in session.heaps.all()])
     before = peak_bytes(forget=True)
-    reach = clock.time("graph", lambda: heap_graph.make_graph(session, slots=False))
+    reach = clock.time("graph", lambda: read_graph(session, slots=False))
     clock.time("mark", lambda: reach.graph.mark(reach.roots_from))
     clock.time("leak roots", reach.graph.find_leak_roots)
     found = {**clock.took, "blocks": reach.numbers.blocks, "edges": reach.numbers.edges}
     found["bytes a block"] = (peak_bytes() - before) / max(1, reach.numbers.blocks)
     del reach
     session = opened(core)
-    reach = heap_graph.make_graph(session, slots=True)
+    reach = read_graph(session, slots=True)
     clock.time("dominators", lambda: reach.graph.dominators(reach.roots_from, reach.weak))
     found["dominators"] = clock.took["dominators"]
     reach = None  # its memory is none of the census's

@@ -23,11 +23,11 @@ def places(variables: Iterable[Tuple[str, int, int, bool]]) -> Tuple[Dict[str, T
 
 def check(types: TypeSet, what: str) -> None:
     """HeapxError unless the types suffice to read this glibc."""
-    for needed in NEEDED:
-        struct = types.structs.get(needed.struct.name)
-        missing = [name for name in needed.members if struct is None or name not in struct.members]
+    for needed, members in NEEDED:
+        struct = types.structs.get(needed.name)
+        missing = [name for name in members if struct is None or name not in struct.members]
         if missing:
             raise HeapxError(
-                "%s has no debug information of malloc: struct %s lacks %s" % (what, needed.struct.name, ", ".join(missing)),
+                "%s has no debug information of malloc: struct %s lacks %s" % (what, needed.name, ", ".join(missing)),
                 code=MISSING_SYMBOLS,
             )

@@ -143,7 +143,7 @@ def test_a_look_in_many_slices_forgets_no_part(c_kernel: CKernel) -> None:
     one = made(3, (0x555500000000,))
     graph = build(c_kernel, one.world)
     graph.mark(roots_from(graph, one.world))
-    library, slices = graph._library, 0
+    library, slices = graph.library, 0
     job = library.heapx_weak_new(graph.handle, GUARD, TURN, 0, 3)
     while library.heapx_weak_blocks(job, -1.0) == 1:
         slices += 1
