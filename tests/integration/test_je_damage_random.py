@@ -26,7 +26,6 @@ SEEDS = 40
 MANY = 400
 BY_COMMANDS = 15
 """Of so many seeds one is asked about through every command, as JSON and as text."""
-"""A look at one damaged core that takes longer hangs; usually it takes a tenth of a second."""
 PROFILED = "prof:true,lg_prof_sample:14"
 
 
