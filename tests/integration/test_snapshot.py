@@ -329,9 +329,14 @@ WITHOUT_OFFSETS = """
 from gdbheapx import cli
 from gdbheapx.kernel.blocks.graph import Graph
 from gdbheapx.snapshot import graph
-pack, model = Graph.pack, graph._make_model
+pack, keep = Graph.pack, graph._keep_graph
 Graph.pack = lambda self, moves, slots: pack(self, moves, False)
-graph._make_model = lambda *given: model(*given)._replace(has_slots=False)
+
+def keep_without(*given):
+    model, streams = keep(*given)
+    return model._replace(has_slots=False), streams
+
+graph._keep_graph = keep_without
 raise SystemExit(cli.main(%r))
 """
 """As earlier releases took snapshots."""

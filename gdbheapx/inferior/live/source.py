@@ -13,6 +13,7 @@ well.
 
 import ctypes
 import errno
+import functools
 import os
 import shlex
 import time
@@ -443,8 +444,13 @@ class LiveSource(TargetSource):
     def _usage_texts(self) -> usage.SmapsTexts:
         return usage.read_smaps_texts(self._pid)
 
+    @functools.cached_property
+    def _huge_setting(self) -> Optional[str]:
+        """The machine's: asked once, before the process is stopped."""
+        return usage.read_machine_setting()
+
     def huge_pages(self) -> HugePages:
-        return self._as_it_was("huge_pages", lambda: usage.find_huge_pages(self._pid))
+        return self._as_it_was("huge_pages", lambda: usage.find_huge_pages(self._pid, self._huge_setting))
 
     def parent_pages(self) -> Optional[ParentPages]:
         use = self.memory_use()

@@ -205,13 +205,17 @@ def map_device_types(text: bytes) -> Dict[str, str]:
     return {"%02x:%02x" % tuple(map(int, mount.device.split(":"))): os.fsdecode(mount.kind) for mount in files.parse_mounts(text)}
 
 
-def find_huge_pages(pid: int) -> HugePages:
+def read_machine_setting() -> Optional[str]:
+    """Return the word in brackets of transparent_hugepage/enabled."""
+    setting = re.search(r"\[(\w+)\]", (procfs.slurp_file(SETTING) or b"").decode("ascii", "replace"))
+    return setting.group(1) if setting else None
+
+
+def find_huge_pages(pid: int, setting: Optional[str]) -> HugePages:
     """Return the huge page settings and locked bytes of one process."""
     fields = procfs.read_process_status(pid)
     locked, allowed = fields.get("VmLck", "").split(), fields.get("THP_enabled")
-    setting = re.search(r"\[(\w+)\]", (procfs.slurp_file(SETTING) or b"").decode("ascii", "replace"))
-    word = setting.group(1) if setting else None
-    return HugePages(word, None if allowed is None else allowed.strip() == "1", int(locked[0]) * 1024 if locked else None)
+    return HugePages(setting, None if allowed is None else allowed.strip() == "1", int(locked[0]) * 1024 if locked else None)
 
 
 SWITCH = "GDBHEAPX_PAGEMAP_SCAN"
