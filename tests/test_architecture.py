@@ -124,6 +124,17 @@ def test_files_import_each_other_in_no_circle() -> None:
     assert arrows.circles(named) == [["apart.py", "files.py"], ["__init__.py", "api.py", "direct.py", "runner.py"]]
 
 
+def test_a_constant_has_one_value() -> None:
+    """No name of a module in capitals is assigned twice: the later value would hold for both."""
+    wrong = []
+    for path in files():
+        assigned = [node for node in parse(path).body if isinstance(node, (ast.Assign, ast.AnnAssign))]
+        targets = [target for node in assigned for target in (node.targets if isinstance(node, ast.Assign) else [node.target])]
+        names = [part.id for target in targets for part in ast.walk(target) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)]
+        wrong += ["%s: %s" % (label(path), name) for name in {*names} if name.isupper() and names.count(name) > 1]
+    assert not wrong
+
+
 def test_gdb_is_imported_in_three_files() -> None:
     """Only gdbinit.py, target.py and inferior.py of inferior/gdb import gdb."""
     assert {one.file for one in every_import() if one.module.split(".")[0] == "gdb"} <= GDB

@@ -778,8 +778,6 @@ class PiecewiseDecompressor:
     """A decompressor in the form of lzma's, for one that does not bound what it gives: it gets little at a time."""
 
     def __init__(self, inner: Any, piece_bytes: int) -> None:
-        if not hasattr(inner, "eof"):
-            raise ImportError("zstandard is older than 0.19", name="zstandard")
         self._inner, self._piece_bytes = inner, piece_bytes
         self._data, self._at = b"", 0
 
@@ -845,6 +843,8 @@ def decompress_zstd(descriptor: int) -> Iterator[bytes]:
         import zstandard
 
         maker = zstandard.ZstdDecompressor(max_window_size=1 << WINDOW_BITS)
+        if not hasattr(maker.decompressobj(), "eof"):
+            raise ImportError("zstandard is older than 0.19", name="zstandard")
         return decompress_frames(descriptor, lambda: PiecewiseDecompressor(maker.decompressobj(), ZSTD_PIECE_BYTES), zstandard.ZstdError)
     options = {own.DecompressionParameter.window_log_max: WINDOW_BITS}
     return decompress_frames(descriptor, lambda: own.ZstdDecompressor(options=options), own.ZstdError)

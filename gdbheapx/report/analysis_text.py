@@ -210,7 +210,7 @@ def format_snapshot(style: TextStyle, told: Dict[str, Any], record: SnapshotReco
     yield "Next: %s" % hint_about("snapshot", told["file"], "report")
 
 
-MOST_ROWS = 10
+MOST_CHANGES = 10
 COLUMNS = Column("change", field="change"), Column("old -> new", field="sizes")
 LEAKS = {"leaked": "leaked", "maybe": "possibly leaked", "held": "reachable"}
 """The classes of `leaks`, the worst first, as its text calls them."""
@@ -225,7 +225,7 @@ def make_diff_data(diff: Diff, limit: Optional[int]) -> Dict[str, Any]:
 
 def format_diff(style: TextStyle, diff: Diff, limit: Optional[int]) -> Iterator[str]:
     """The text."""
-    yield from text.format_page(style, make_diff_page(diff, MOST_ROWS if limit is None else limit))
+    yield from text.format_page(style, make_diff_page(diff, MOST_CHANGES if limit is None else limit))
 
 
 def make_diff_page(diff: Diff, limit: int) -> Page:
