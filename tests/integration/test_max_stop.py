@@ -51,12 +51,8 @@ def test_predicted_and_measured(lasting: Lasting, live: str) -> None:
     """Both stand side by side; what needs no stop has neither."""
     process = lasting.of(live, Stage.start, *BIG)
     looks = [alone(process.target(live), "leaks", "--json", "--max-stop", "60").envelope["target"] for _ in range(TRIES)]
-    stopped_ms, predicted_ms = min((look["stopped_ms"], look["predicted_stop_ms"]) for look in looks)  # least disturbed by others
-    is_busy = os.getloadavg()[0] > (os.cpu_count() or 1) / 2
-    if is_busy:  # others take turns with it: only whether it is of that size; its bounds there: tests/wild/test_predicted_stops.py
-        assert 0 < stopped_ms <= predicted_ms * 10 + 1000
-    else:
-        assert stopped_ms <= predicted_ms * 1.5 + TOLERANCE_MS and predicted_ms < stopped_ms * 6
+    stopped_ms, predicted_ms = min((look["stopped_ms"], look["predicted_stop_ms"]) for look in looks)
+    assert 0 < predicted_ms < stopped_ms * 6  # how much longer it may last depends on what else runs: tests/wild/test_predicted_stops.py
     core = alone(process.target("core"), "arenas", "--json").envelope["target"]
     assert core["predicted_stop_ms"] is None and core["stopped_ms"] is None
 

@@ -379,7 +379,7 @@ class BlockPaths(graph_names.Paths):
         for node, (address, size) in zip(nodes, reach.graph.blocks(nodes)):  # words behind the content own nothing
             until = ends[labels[node]](address)
             if until is not None and address <= until < address + size:
-                reach.graph.loosen(node, (until - address) // reach.word_bytes, NO_SLOT)
+                reach.graph.loosen(node, (until - address) // reach.word_bytes)
 
     def _find_nodes(self, address: int) -> List[int]:
         """Return the block, the mapping or the root at the address."""
@@ -493,7 +493,7 @@ class BlockPaths(graph_names.Paths):
         node, hop, word = way[stale], self._make_hop(way[stale], way[stale + 1]), self._reach.word_bytes
         first, parents = (hop.find_offset() or 0) // word, self._ways.parents_to(node) if self._ways is not None else None
         self._stale += 1
-        self._reach.graph.loosen(node, first)
+        self._reach.graph.pass_by(node, first)
         self._states.clear()
         edges = self._reach.graph.edges(node) if hop.size_bytes <= MOST_REST_BYTES else []
         for edge in edges:
@@ -501,7 +501,7 @@ class BlockPaths(graph_names.Paths):
             if is_way and first < edge.slot < NO_SLOT:
                 other = hop._replace(find_offset=functools.partial(int, edge.slot * word))
                 if namer.follow_pointer(state.move.position, other, self._make_hop(edge.node, None)) is None:
-                    self._reach.graph.loosen(node, edge.slot)
+                    self._reach.graph.pass_by(node, edge.slot)
         self._ways = None
 
     def _find_speaker(self, node: int) -> Optional[Speaker]:

@@ -322,6 +322,7 @@ int heapx_graph_own(struct graph *graph, const uint32_t *labels, const uint64_t 
     uint64_t first_count);
 int heapx_graph_edge_to(const struct graph *graph, uint32_t node, uint32_t target, struct edge *out);
 void heapx_graph_loosen(struct graph *graph, uint32_t node, uint64_t first, uint64_t end);
+void heapx_graph_pass_by(struct graph *graph, uint32_t node, uint64_t slot);
 void heapx_graph_only_holders(const struct graph *graph, uint32_t *holders);
 struct ways *heapx_ways_new(const struct graph *graph, uint32_t roots_from, uint32_t data, int is_any, uint32_t *parents);
 void heapx_ways_to(struct ways *ways, uint32_t node);

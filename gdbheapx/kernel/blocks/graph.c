@@ -51,6 +51,7 @@ void heapx_graph_free(struct graph *graph)
     lazy_free(graph->inside, (size_t) graph->inside_room * sizeof *graph->inside);
     free(graph->loose);
     free(graph->sure);
+    free(graph->passed);
     free(graph->starts);
     lazy_free(graph->unowning, (size_t) graph->edge_room / 8 + 1);
     stale_free(&graph->stale);

@@ -116,6 +116,7 @@ struct graph {
     uint16_t *inside;               /* by edge that leads_inside(), in order: the offset in the target, at most MOST_OFFSET */
     uint64_t inside_count, inside_room;
     uint64_t *loose, *sure;         /* one bit an edge: it owns nothing, or it does, as a runtime tells; NULL: nobody told */
+    uint64_t *passed;               /* one bit an edge: no way leads by it; owners are found as before. NULL: none is so */
     unsigned is_told;               /* a runtime has told */
     uint32_t *starts;               /* blocks that have a name by themselves */
     uint64_t start_count, first_starts; /* of them those whose ways are looked for first */

@@ -715,10 +715,14 @@ class Graph(NativeObject):
         if self.library.heapx_graph_own(self.handle, *by_label, *nodes, first):
             raise MemoryError()
 
-    def loosen(self, node: int, first: int, end: Optional[int] = None) -> None:
-        """After own(): these words of a block own nothing, whatever its label says: up to before `end`; None: the first alone."""
+    def loosen(self, node: int, first: int, end: int = NO_SLOT) -> None:
+        """After own(): the words of a block from `first` to before `end` own nothing, whatever its label says."""
         self._forget_linked()
-        self.library.heapx_graph_loosen(self.handle, node, first, first + 1 if end is None else end)
+        self.library.heapx_graph_loosen(self.handle, node, first, end)
+
+    def pass_by(self, node: int, slot: int) -> None:
+        """After own(): no way of ways() or edge_to() leads by this word of a block; owners stay as they are."""
+        self.library.heapx_graph_pass_by(self.handle, node, slot)
 
     def named_parents(self, roots_from: int, is_any: bool = False, data: int = 0) -> "array[int]":
         """array('I') by node: the node before it on a shortest way from what has a name by itself, else from a root, by words that own.

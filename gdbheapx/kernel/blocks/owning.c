@@ -37,6 +37,21 @@ void heapx_graph_loosen(struct graph *graph, uint32_t node, uint64_t first, uint
         }
 }
 
+/* No way leads by this word of a block. Owners do not depend on it: which words are tried depends on which paths were asked for. */
+void heapx_graph_pass_by(struct graph *graph, uint32_t node, uint64_t slot)
+{
+    if (!graph->passed)
+        graph->passed = calloc((size_t) graph->edges / 64 + 1, sizeof *graph->passed);
+    for (uint32_t edge = graph->offsets[node]; graph->passed && edge < graph->offsets[node + 1]; edge++)
+        if (slot_of(graph, edge) == slot)
+            set_bit(graph->passed, edge);
+}
+
+static int is_no_way(const struct graph *graph, uint64_t edge)
+{
+    return owns_nothing(graph, edge) || (graph->passed && has_bit(graph->passed, edge));
+}
+
 /* Behind its last item an object owns nothing. `ends`: of each label where its items begin, in bytes, << 8, and how long each is; 0: it
    has none, or no count of them. */
 static void end_objects(struct graph *graph, const uint32_t *labels, const uint64_t *ends, uint64_t label_count)
@@ -89,9 +104,9 @@ int heapx_graph_edge_to(const struct graph *graph, uint32_t node, uint32_t targe
 {
     uint32_t found = graph->offsets[node + 1];
     for (uint32_t edge = graph->offsets[node]; edge < graph->offsets[node + 1]; edge++)
-        if (EDGE_ID(graph->to[edge]) == target && (found == graph->offsets[node + 1] || !owns_nothing(graph, edge))) {
+        if (EDGE_ID(graph->to[edge]) == target && (found == graph->offsets[node + 1] || !is_no_way(graph, edge))) {
             found = edge;
-            if (!owns_nothing(graph, edge))
+            if (!is_no_way(graph, edge))
                 break;
         }
     if (found == graph->offsets[node + 1])
@@ -148,7 +163,7 @@ static void follow(struct ways *ways, unsigned most_rule, uint32_t until)
         }
         for (uint32_t edge = graph->offsets[node]; edge < graph->offsets[node + 1]; edge++) {
             const uint32_t target = EDGE_ID(graph->to[edge]);
-            if (target >= ways->roots_from || has_bit(ways->known, target) || owns_nothing(graph, edge)
+            if (target >= ways->roots_from || has_bit(ways->known, target) || is_no_way(graph, edge)
                 || (EDGE_RULE(graph->to[edge]) > most_rule && !is_sure(graph, edge)))
                 continue;
             ways->parents[target] = node;

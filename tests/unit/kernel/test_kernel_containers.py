@@ -217,7 +217,7 @@ def test_found_once(c_kernel: CKernel, monkeypatch: pytest.MonkeyPatch) -> None:
     trees = [owners(graph, first, end) for _ in range(3)]
     assert trees[0].containers is trees[2].containers is graph.containers(end, end) and len(trees[0].containers) == len(made)
     assert calls == ["heapx_groups_new", "heapx_containers_new", "heapx_containers_new"]
-    graph.loosen(0, 0)
+    graph.loosen(0, 0, 1)
     assert graph.containers(end, end) is not trees[0].containers and calls[3:] == calls[:2]
 
 
