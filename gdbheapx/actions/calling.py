@@ -6,7 +6,7 @@ is decided by the addresses of its frames, so that stripped objects are judged a
 
 import re
 import time
-from typing import TYPE_CHECKING, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, TypeVar
+from typing import TYPE_CHECKING, Callable, Dict, List, NamedTuple, NoReturn, Optional, Sequence, Tuple, TypeVar
 
 from gdbheapx import problems
 from gdbheapx.actions import preflight
@@ -212,6 +212,12 @@ def attempt_action(control: "GdbControl", waits: int, budget: Budget, act: Calla
     raise AssertionError
 
 
+def refuse_as_busy(tries: Tries) -> NoReturn:
+    """Raise the Refusal of a process in which all waiting was in vain."""
+    what = "the process is too busy: %s (stopped %s)" % (tries.reasons[-1], count_noun(tries.count, "time"))
+    raise Refusal(what, "retry, or wait longer with --wait N", code=problems.BUSY)
+
+
 def begin_action(control: "GdbControl") -> None:
     """Something is about to be called or written: the last moment at which it is still left undone for --max-stop."""
     if control.is_late:
@@ -229,8 +235,6 @@ def make_out_of_time(control: "GdbControl") -> OutOfTime:
 BOUND_S = 10.0
 BYTES_A_SECOND = 100 << 20
 """What the kernel takes back in a second at least, several times over."""
-ENTRIES, ENTRY_S = 8, 2.0
-"""How often, and how long, to wait for a thread to enter the allocator."""
 
 
 class Call:
@@ -245,7 +249,7 @@ class Call:
     def run(self, waits: int) -> Acted:
         """Do it, or raise a Refusal; the process runs on in either case."""
         preflight.callable_here(self.target)  # once more: the user may have been asked for long
-        done = attempt_action(self.control, waits, self.plan.budget, self.now, self.at_entry)
+        done = attempt_action(self.control, waits, self.plan.budget, self.now, refuse_as_busy)
         return done._replace(stopped_ms=round(self.control.stopped_ms, 1) if self.control.ours else None)
 
     def now(self, tries: Tries) -> Acted:
@@ -300,21 +304,19 @@ class Call:
         what = "gdb cannot write this CPU's registers (%s), and no thread can make the call without that: %s"
         raise Busy(what % (broken, _pick_first_reason(reasons)))
 
-    def call(
-        self, thread: StoppedThread, place: str, tries: Tries, way: str, alone: bool = True, known: Optional[Predicted] = None
-    ) -> Acted:
+    def call(self, thread: StoppedThread, place: str, tries: Tries, way: str) -> Acted:
         """The call itself, with what is measured before and after it."""
         plan, control = self.plan, self.control
-        predicted = known or self.predict()
+        predicted = self.predict()
         begin_action(control)
         with kept_alive(), Standby(control.pid, thread.lwp, control.breakpoints(), self.target.mappings(), control.entry) as self._standby:
             self.try_out(thread, way)
-            if plan.warming is not None and alone:
+            if plan.warming is not None:
                 self.warm(thread, way)
             bound = BOUND_S + (predicted.bytes or 0) / BYTES_A_SECOND
             before = measure_process(control.pid)
             begin_action(control)  # what was tried may have taken long
-            outcome = self.made(thread, way, plan.text, alone, bound)
+            outcome = self.made(thread, way, plan.text, bound)
             after = measure_process(control.pid)
         return Acted(
             call=plan.shown,
@@ -339,13 +341,13 @@ class Call:
         finally:
             preflight.left_in_swap(self.target)
 
-    def made(self, thread: StoppedThread, way: str, text: Optional[bytes], alone: bool, bound: float) -> CallOutcome:
+    def made(self, thread: StoppedThread, way: str, text: Optional[bytes], bound: float) -> CallOutcome:
         """The function is called in this way, with this string."""
         plan = self.plan
         self.control.calling = plan.shown.split("(")[0]
         with self._standby.calling():
             if way == "gdb-call":
-                return self.control.call(thread.lwp, plan.address, plan.arguments, text, alone, bound)
+                return self.control.call(thread.lwp, plan.address, plan.arguments, text, bound)
             return self.control.call_by_registers(thread.lwp, plan.address, plan.arguments, text, bound)
 
     def try_out(self, thread: StoppedThread, way: str) -> None:
@@ -360,7 +362,7 @@ class Call:
 
     def warm(self, thread: StoppedThread, way: str) -> None:
         """Make the function set up its one-time state before anything is measured."""
-        outcome = self.made(thread, way, self.plan.warming, True, BOUND_S)
+        outcome = self.made(thread, way, self.plan.warming, BOUND_S)
         if outcome.trouble is not None:
             raise Refusal("a harmless read-only test call failed, so the real call was not made: %s" % self.state(outcome))
 
@@ -373,41 +375,6 @@ class Call:
         if held:
             return text + "; the call was aborted and %s is still locked: the next thread that needs it will hang" % held[0].name
         return text + "; the call was aborted, and no lock is held"
-
-    def at_entry(self, tries: Tries) -> Acted:
-        """Too busy to be met with everybody outside: meet a thread that has just entered the allocator, which holds none of its locks."""
-        reasons = [tries.reasons[-1]]
-        threads = self.control.threads()
-        broken = self.control.probe(threads[0].lwp) if threads else "no thread"
-        for _ in range(ENTRIES if broken is None else 0):
-            try:
-                lwp = self.control.meet(self.plan.entries, ENTRY_S)
-            except HeapxError as problem:
-                reasons.append(problem.message)
-                break
-            if lwp is None:
-                break
-            there = self.control.threads()
-            met = next((thread for thread in there if thread.lwp == lwp), None)
-            if met is None:
-                continue
-            self._ask_sandbox(there)
-            outside = met._replace(frames=met.frames[1:])
-            chosen, objections = self.choose([outside], system_call_only=False)
-            if chosen is None:
-                reasons += objections
-                continue
-            try:
-                predicted = self.predict()  # a walk without a fault, though others stand inside: nothing is half done
-            except OutOfTime:
-                raise
-            except Refusal as refusal:
-                reasons.append(refusal.message)
-                continue
-            return self.call(outside, "entry of malloc", tries, "gdb-call", False, predicted)
-        last = reasons[0] if len(reasons) == 1 else "%s; at the entry of malloc: %s" % (reasons[0], reasons[-1])
-        what = "the process is too busy: %s (stopped %s)" % (last, count_noun(tries.count, "time"))
-        raise Refusal(what, "retry, or wait longer with --wait N", code=problems.BUSY)
 
 
 def _pick_first_reason(reasons: Sequence[str]) -> str:

@@ -104,8 +104,10 @@ class GdbControl:
         end_with_parent(signal.SIGTERM)  # SIGKILL in the middle of a call would leave the process there
         procfs.check_alive(self.pid)
         watchdog.hold_off()
-        self._began = time.monotonic()
-        self.limit()
+        self._began, limit_s = time.monotonic(), self.target.max_stop_s
+        if limit_s is not None:  # reads and walks end when it has stood still for so long
+            self._until_s = self._began + limit_s
+            self.target.still.begin(self._until_s, limit_s)
         self._priority.ask()
         try:
             execute_gdb("attach %d" % self.pid)
@@ -120,13 +122,6 @@ class GdbControl:
             raise HeapxError("gdb cannot attach to process %d: %s" % (self.pid, error.message), hint, code=GDB_FAILED)
         self.attached = True
         self.target.gdb_holds(True)
-
-    def limit(self) -> None:
-        """Reads and walks end when it has stood still for --max-stop, counted from the attach; not where another debugger holds it."""
-        limit_s = self.target.max_stop_s
-        if self.ours and limit_s is not None:
-            self._until_s = self._began + limit_s
-            self.target.still.begin(self._until_s, limit_s)
 
     def commit(self) -> None:
         """Stop cutting off reads: a write or call has begun and is brought to its end."""
@@ -302,17 +297,15 @@ class GdbControl:
 
     # ------------------------------------------------------------------------------------------------ calls
 
-    def call(self, lwp: int, address: int, arguments: Sequence[int], text: Optional[bytes], alone: bool, bound_s: float) -> CallOutcome:
+    def call(self, lwp: int, address: int, arguments: Sequence[int], text: Optional[bytes], bound_s: float) -> CallOutcome:
         """Call a function by gdb, on one thread; `text` is put on its stack and its address is the first argument.
 
-        alone: no other thread runs meanwhile. A call that takes longer than bound_s is not broken off, which would leave its locks
+        No other thread runs meanwhile. A call that takes longer than bound_s is not broken off, which would leave its locks
         held: the other threads are let run, and it gets as long again.
         """
         self.switch(lwp)
-        with DeferredSignals(), GdbSettings(self._for_call(alone, bound_s)), SignalMask(lwp):
+        with DeferredSignals(), GdbSettings(self._for_call(bound_s)), SignalMask(lwp):
             before, kept = gdb_inferior.read_registers(self.machine.general), self._read_kept_registers(lwp)
-            if not alone:
-                self.spare()
             low, place = self._put_text(gdb_inferior.read_register("sp"), text)
             began = time.monotonic()
             guard = self._make_watchdog(bound_s)
@@ -349,7 +342,7 @@ class GdbControl:
         """
         self._harmless = address
         made = self.call_by_registers(lwp, address, [TRIAL], None, TRIAL_S) if by_registers else None
-        outcome = made or self.call(lwp, address, [TRIAL], None, True, TRIAL_S)
+        outcome = made or self.call(lwp, address, [TRIAL], None, TRIAL_S)
         if outcome.trouble is None and outcome.returned != TRIAL:
             return "a test call of labs(%d) returned %s" % (TRIAL, outcome.returned)
         return outcome.trouble
@@ -362,11 +355,11 @@ class GdbControl:
             what = "process %d died during %s: %s" % (self.pid, self.calling, how)
             raise HeapxError(what, "look for its core, and report it: a call must not end a process", code=problems.PROCESS_ENDED)
 
-    def _for_call(self, alone: bool, bound_s: float) -> Dict[str, str]:
+    def _for_call(self, bound_s: float) -> Dict[str, str]:
         bound = str(max(1, int(bound_s)))
         return {
             "language": "c",
-            "scheduler-locking": "on" if alone else "off",
+            "scheduler-locking": "on",
             "unwindonsignal": "on" if gdb_inferior.unwinds_failed_calls() else "off",
             "unwind-on-timeout": "off",
             "unwind-on-terminating-exception": "off",
@@ -523,30 +516,6 @@ class GdbControl:
         self._owed_sigint = self._owed_sigint or "SIGINT" in heard.names and not guard.fired
         self.switch(lwp)
         return heard.names, guard.fired, error
-
-    def meet(self, addresses: Sequence[int], bound_s: float) -> Optional[int]:
-        """Let the process run until a thread enters one of these functions; its lwp, or None if none did in time. HeapxError in gdb 10."""
-        if gdb_inferior.unwinds_failed_calls():
-            cause = "this gdb (%s) ends calls in a way that is not safe at the entry of a function"
-            raise HeapxError(cause % gdb_inferior.read_whole_version(), "use gdb 11 or newer", code=GDB_FAILED)
-        self.spare()
-        points = [gdb_inferior.set_hardware_breakpoint(point) for point in addresses]
-        guard, began = self._make_watchdog(bound_s), time.monotonic()
-        try:
-            with GdbSettings({"scheduler-locking": "off"}):
-                gdb_inferior.continue_process()
-        except GdbError:
-            pass
-        finally:
-            self._began += time.monotonic() - began  # it ran meanwhile
-            guard.cancel()
-            for point in points:
-                point.delete()
-            self._swallow_sigint(guard)
-        self.limit()
-        self.target.gdb_holds(True)
-        lwp = gdb_inferior.find_selected_lwp()
-        return lwp if lwp is not None and gdb_inferior.read_register("pc") in addresses else None
 
 
 def _elapsed_ms(began: float) -> float:

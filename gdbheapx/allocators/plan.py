@@ -98,8 +98,6 @@ class Plan(Change):
     """A string, the first argument."""
     warming: Optional[bytes] = None
     """A string for a first call that only reads, so that what the function sets up once is not counted against the second."""
-    entries: Sequence[int]
-    """Functions whose caller holds none of the allocator's locks when it has just entered them."""
     damaged = ("the heap", "a call could crash the process", "see " + hint_command("arenas"))
     """What is damaged where something is; what a call would do then; the next step."""
 
@@ -115,11 +113,10 @@ class Plan(Change):
         """The second argument opens the heap as one that has read nothing yet: the process ran meanwhile. `name`: the function to call;
         `find` has it where it is called otherwise in the module."""
         self.target, self.budget, self.anew, self.portion, self.module = around.target, around.budget, anew, portion, module
-        function, entry = (find(one) if find is not None else self.target.module_symbol(module, one) for one in (name, "malloc"))
+        function = find(name) if find is not None else self.target.module_symbol(module, name)
         if function is None:
             raise Refusal("%s not found in %s" % (name, module.name), "see " + hint_command("doctor"))
         self.shown, self.address = "%s()" % function.name, function.address
-        self.entries = [entry.address] if entry is not None else []
 
     @abstractmethod
     def locks(self) -> List[Held]:

@@ -152,7 +152,7 @@ class Caller(NamedTuple):
     lwp: int
     name: Optional[str]
     place: str
-    """Where it stood: `system call`, `program`, or `entry of malloc`."""
+    """Where it stood: `system call` or `program`."""
 
 
 class Acted(NamedTuple):

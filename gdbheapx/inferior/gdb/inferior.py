@@ -99,12 +99,6 @@ def select_thread(lwp: int) -> None:
     raise HeapxError("thread %d has exited" % lwp, code=NOT_FOUND)
 
 
-def find_selected_lwp() -> Optional[int]:
-    """The lwp of the selected thread; None without one."""
-    thread = gdb.selected_thread()
-    return None if thread is None else int(thread.ptid[1])
-
-
 @raise_gdb_errors
 def find_call_in_progress() -> Optional[Tuple[int, int]]:
     """Return pc and sp of the frame from which gdb's own call was made, if one is still on the selected thread's stack."""

@@ -15,7 +15,7 @@ from gdbheapx.errors import Busy, OutOfTime, Refusal, StopOver
 from gdbheapx.inferior.base import Function
 from gdbheapx.jemalloc import plan
 from gdbheapx.jemalloc.plan import GAP_BYTES, MARGIN_BYTES
-from gdbheapx.problems import STOP_LIMIT
+from gdbheapx.problems import BUSY, STOP_LIMIT
 
 PREFIX, PUBLIC = "xy_je_", "xy_"
 BASE = 0x400000
@@ -97,8 +97,17 @@ def test_waiting_ends_with_the_users_patience() -> None:
     budget.interrupt()
     wanted: Any = control
     with pytest.raises(OutOfTime, match="stopped by Ctrl-C before everything was checked") as caught:
-        calling.attempt_action(wanted, 20, budget, never, never)
+        calling.attempt_action(wanted, 20, budget, never, calling.refuse_as_busy)
     assert control.holds == 1 and caught.value.hint is None
+
+
+def test_in_vain_it_is_too_busy() -> None:
+    """Each stop found a thread inside: as many as were asked for, and a refusal that says so."""
+    control = Held()
+    wanted: Any = control
+    with pytest.raises(Refusal, match="the process is too busy: a thread is inside malloc .stopped 3 times.") as caught:
+        calling.attempt_action(wanted, 2, Budget(), never, calling.refuse_as_busy)
+    assert control.holds == 3 and caught.value.code == BUSY
 
 
 @pytest.mark.parametrize("ends", [StopOver(), Refusal("the heap was not read to its end"), OutOfTime("cut", None, code=STOP_LIMIT)])
@@ -112,7 +121,7 @@ def test_a_stop_has_its_limit(ends: BaseException) -> None:
         raise ends
 
     with pytest.raises(OutOfTime, match="process 77 was let go after --max-stop 0.3, .*: nothing was changed") as caught:
-        calling.attempt_action(wanted, 20, Budget(), act, never)
+        calling.attempt_action(wanted, 20, Budget(), act, calling.refuse_as_busy)
     assert control.holds == 1 and caught.value.code == STOP_LIMIT and caught.value.hint == "allow more with --max-stop 1"
     with pytest.raises(OutOfTime):
         calling.begin_action(wanted)
