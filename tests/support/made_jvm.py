@@ -3,8 +3,7 @@
 from types import SimpleNamespace
 from typing import Any, Dict, Iterable, Optional, Sequence, Tuple
 
-from gdbheapx.addons.runtimes.jvm.java_heap import JavaShape
-from gdbheapx.addons.runtimes.jvm.vm_tables import VmTables
+from gdbheapx.addons.runtimes.jvm.java_heap import JavaShape, VmTables
 
 HEAP, HEAP_END = 0xF0000000, 0xF8000000
 """Where the Java heap is reserved: with base 0 and shift 3 a compressed reference is the address / 8."""

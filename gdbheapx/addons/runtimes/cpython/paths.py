@@ -3,12 +3,15 @@
 What has a name by itself: modules of sys.modules by that name (`__main__` too), and local variables of running threads.
 `.<+0x20>` is a word of an object that no declaration names, `.<key "a">` a key, `{"a"}` an element of a set, `["a"...]` is cut,
 `f.__closure__["rows"]` what the function f has kept of a variable `rows` around it.
+
+numpy's arrays: PyArrayObject_fields (numpy/core/include/numpy/ndarraytypes.h, 1.x and 2.x): data, nd, dimensions, strides, base,
+descr; PyArray_Descr: typeobj, kind, type_num.
 """
 
 from itertools import islice
 from typing import Callable, Dict, Iterable, Iterator, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.addons.runtimes.cpython import arrays, interpreter
+from gdbheapx.addons.runtimes.cpython import interpreter
 from gdbheapx.addons.runtimes.cpython.interpreter import FRAMES_HAVE_TAGS, TAGS, PyFrames
 from gdbheapx.addons.runtimes.cpython.masks import FRAME_DATA, GENERATORS, Masks
 from gdbheapx.addons.runtimes.cpython.types import (
@@ -32,6 +35,62 @@ from gdbheapx.analysis.reachability.heap_graph import find_module_at
 from gdbheapx.analysis.reachability.paths import TEXT_BYTES, TEXT_WORDS, Hop, Namer, PathMove, PathStep, Start, decode_text
 from gdbheapx.kernel.blocks.graph_queries import Counting
 from gdbheapx.model import TargetAddress
+
+NDARRAY = "numpy.ndarray"
+ARRAY_DATA, DIMENSION_COUNT, DIMENSIONS, STRIDES, ARRAY_BASE, DESCRIPTION = 16, 24, 32, 40, 48, 56
+KIND, TYPE_NUMBER = 24, 28
+MOST_DIMENSIONS = 8
+OBJECTS = ord("O")
+TYPES = (
+    *("bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "longlong", "ulonglong", "float32", "float64"),
+    *("longdouble", "complex64", "complex128", "clongdouble", "object", "bytes", "str", "void", "datetime64", "timedelta64", "float16"),
+)
+"""By type_num (enum NPY_TYPES)."""
+
+
+class NumpyArray(NamedTuple):
+    """PyArrayObject as it describes itself."""
+
+    data: int
+    dimensions: Sequence[int]
+    strides: Sequence[int]
+    """In bytes."""
+    has_objects: bool
+    type_name: str
+    """`float64`; empty where it is not known."""
+
+
+def read_ndarray(values: PyValues, address: int) -> Optional[NumpyArray]:
+    """Read an ndarray; None if it has too many dimensions, or is damaged."""
+    count = values.number(address + DIMENSION_COUNT, 4)
+    if not 1 <= count <= MOST_DIMENSIONS:
+        return None
+    dimensions, strides = (values.world.words(values.word(address + at), count) for at in (DIMENSIONS, STRIDES))
+    description = values.word(address + DESCRIPTION)
+    if dimensions is None or strides is None or not description:
+        return None
+    number = values.number(description + TYPE_NUMBER, 4)
+    name = TYPES[number] if number < len(TYPES) else ""
+    return NumpyArray(values.word(address + ARRAY_DATA), dimensions, strides, values.number(description + KIND, 1) == OBJECTS, name)
+
+
+def format_index(array: NumpyArray, address: int) -> Optional[str]:
+    """Return the index of an element as text, `[3]` or `[0, 7]`; None if no element begins there, or elements are no objects."""
+    rest, places = address - array.data, [0] * len(array.dimensions)
+    if not array.has_objects or rest < 0 or any(not stride or stride >> 63 for stride in array.strides):
+        return None
+    for axis in sorted(range(len(places)), key=lambda axis: -array.strides[axis]):
+        places[axis], rest = divmod(rest, array.strides[axis])
+    if rest or any(place >= size for place, size in zip(places, array.dimensions)):
+        return None
+    return "[%s]" % ", ".join(map(str, places))
+
+
+def describe_ndarray(array: NumpyArray) -> str:
+    """Return type and shape as text, `ndarray float64 (1000, 50)`."""
+    sizes = ", ".join(map(str, array.dimensions)) + "," * (len(array.dimensions) == 1)
+    return "ndarray %s(%s)" % (array.type_name + " " * bool(array.type_name), sizes)
+
 
 MOST_STARTS = 1 << 17
 SET_USED = 24
@@ -191,9 +250,9 @@ class PyNamer(Namer):
             return "%s of %s entries" % (name, format(self._values.word(at + SIZE), ","))
         if py_type.flags & (LIST | TUPLE) or self._values.is_named(at, "collections.deque"):
             return "%s of %s" % (name, format(self._values.word(at + SIZE), ","))
-        array = arrays.read_ndarray(self._values, at) if self._values.is_named(at, arrays.NDARRAY) else None
+        array = read_ndarray(self._values, at) if self._values.is_named(at, NDARRAY) else None
         if array is not None:
-            return arrays.describe_ndarray(array)
+            return describe_ndarray(array)
         is_set = self._values.is_named(at, "set", "frozenset")
         return "%s of %s" % (name, format(self._values.word(at + SET_USED), ",")) if is_set else None
 
@@ -317,7 +376,7 @@ BY_NAME: Dict[str, Dict[int, str]] = {
     "staticmethod": {16: ".__func__"},
     "collections.defaultdict": {48: ".default_factory"},
     "functools._lru_cache_wrapper": {88: ".__wrapped__"},
-    arrays.NDARRAY: {arrays.ARRAY_BASE: ".base", arrays.DESCRIPTION: ".dtype"},
+    NDARRAY: {ARRAY_BASE: ".base", DESCRIPTION: ".dtype"},
     "traceback": {16: ".tb_next", 24: ".tb_frame"},
     "frame": {24: ".f_back", 32: ".f_code", 40: ".f_builtins", 48: ".f_globals"},
 }
@@ -536,7 +595,7 @@ class PyPointers:
             return SET
         if (py_type.flags & IS_TYPE and offset == TYPE_DOC) or any(offset in OF_BYTES.get(name, ()) for name in names):
             return PLAIN_BYTES
-        if arrays.NDARRAY in names and offset == arrays.ARRAY_DATA:
+        if NDARRAY in names and offset == ARRAY_DATA:
             return ARRAY
         return {DEQUE_FIRST: DEQUE_LEFT, DEQUE_LAST: DEQUE_RIGHT}.get(offset, "") if "collections.deque" in names else ""
 
@@ -726,8 +785,8 @@ class PyPointers:
         return move_to(steps.KEY, "{%s}" % text, object_position(pointer))
 
     def _of_array(self, place: PyPosition, word_at: int, pointer: int) -> Optional[PathMove]:
-        array = arrays.read_ndarray(self._values, place.owner)
-        text = arrays.format_index(array, word_at) if array is not None and self._values.is_object(pointer) else None
+        array = read_ndarray(self._values, place.owner)
+        text = format_index(array, word_at) if array is not None and self._values.is_object(pointer) else None
         return move_to(steps.INDEX, text, object_position(pointer)) if text is not None else None
 
     def _of_deque(self, place: PyPosition, word_at: int, pointer: int) -> Optional[PathMove]:

@@ -7,7 +7,7 @@
 
 enum { PLAIN = 0, MIRROR = 1, STACK_CHUNK = 2, SOFT = 3, WEAK = 4, FINAL = 5, PHANTOM = 6 };
 
-/* ---- object_walker.py ---- */
+/* ---- java_holders.py ---- */
 
 enum { MARK_COUNT = 3, MARK_SETS = 8, IS_OBJECT = 8, ROWS_AT_ONCE = 65536 };
 enum { SPAN_BITS = 44 };
@@ -35,7 +35,7 @@ struct source;
 
 #pragma GCC visibility push(default)
 
-/* ---- object_walker.py ---- */
+/* ---- java_holders.py ---- */
 
 struct java_objects *heapx_java_new(const struct source *source, const struct object_layout *layout, const struct object_class *classes,
     uint64_t class_count, const uint64_t *blocks, uint64_t block_count, const uint64_t *parts, uint64_t part_count);

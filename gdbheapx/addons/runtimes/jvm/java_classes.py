@@ -4,8 +4,7 @@ from itertools import islice
 from struct import unpack_from
 from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.addons.runtimes.jvm.java_heap import JavaShape, read_java_shape
-from gdbheapx.addons.runtimes.jvm.vm_tables import MOST_NAME_BYTES, VmTables
+from gdbheapx.addons.runtimes.jvm.java_heap import MOST_NAME_BYTES, JavaShape, VmTables, read_java_shape
 
 MOST_CLASSES, MOST_LOADERS = 1 << 18, 1 << 17
 MOST_ABOVE = 1 << 10

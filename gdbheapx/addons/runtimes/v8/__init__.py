@@ -4,8 +4,7 @@ from typing import Dict, Iterable, List, Optional, Sequence, Set, Tuple
 
 from gdbheapx import problems
 from gdbheapx.addons.runtimes.v8.buffer_holders import BufferHolders
-from gdbheapx.addons.runtimes.v8.constants import has_v8_constants, read_v8_constants
-from gdbheapx.addons.runtimes.v8.script_heap import HIGHEST, MOST_HEAP_BYTES, WORD, ScriptHeap
+from gdbheapx.addons.runtimes.v8.script_heap import HIGHEST, MOST_HEAP_BYTES, WORD, ScriptHeap, has_v8_constants, read_v8_constants
 from gdbheapx.analysis.census.find import BUFFER
 from gdbheapx.analysis.census.world import SHAPE, Ask, Inner, Recogniser, RuntimeLabels, Signature, World
 from gdbheapx.analysis.memory import attribute, kinds

@@ -1,6 +1,6 @@
 """Classes, fields and used parts of real JVMs: Unsafe says where fields are, jcmd how much is used, and objects fill each part to its end.
 
-Files: addons/runtimes/jvm/vm_tables.py, addons/runtimes/jvm/java_heap.py, addons/runtimes/jvm/java_classes.py.
+Files: addons/runtimes/jvm/java_heap.py, addons/runtimes/jvm/java_classes.py.
 """
 
 import os
@@ -15,8 +15,7 @@ from typing import Dict, List, Sequence, Tuple
 import pytest
 
 from gdbheapx.addons.runtimes.jvm.java_classes import MIRROR, STACK_CHUNK, JavaClass, list_fields, read_java_classes
-from gdbheapx.addons.runtimes.jvm.java_heap import JavaShape, find_java_heap, read_java_shape
-from gdbheapx.addons.runtimes.jvm.vm_tables import VmTables, read_vm_tables
+from gdbheapx.addons.runtimes.jvm.java_heap import JavaShape, VmTables, find_java_heap, read_java_shape, read_vm_tables
 from gdbheapx.inferior.live.source import LiveSource
 from gdbheapx.inferior.source import CoreSource
 from gdbheapx.inferior.target import ElfTarget

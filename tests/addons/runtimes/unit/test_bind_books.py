@@ -1,14 +1,14 @@
 """Memory contexts, tasks and loops of BIND, built with the offsets that a C compiler gives each release's structures.
 
-Files: addons/runtimes/bind/books.py, report/analysis_text.py.
+Files: addons/runtimes/bind.py, report/analysis_text.py.
 """
 
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, cast
 
 import pytest
 
-from gdbheapx.addons.runtimes.bind import books as bind_books
-from gdbheapx.addons.runtimes.bind.books import Books
+from gdbheapx.addons.runtimes import bind as bind_books
+from gdbheapx.addons.runtimes.bind import Books
 from gdbheapx.arch import architecture_named
 
 pytestmark = pytest.mark.once  # pure functions

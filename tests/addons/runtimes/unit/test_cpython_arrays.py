@@ -1,6 +1,6 @@
 """numpy's arrays, made by hand: shapes, and which element a word of their data is.
 
-Files: addons/runtimes/cpython/arrays.py.
+Files: addons/runtimes/cpython/paths.py.
 """
 
 from types import SimpleNamespace
@@ -8,7 +8,7 @@ from typing import Any, Dict, Optional, Tuple
 
 import pytest
 
-from gdbheapx.addons.runtimes.cpython import arrays
+from gdbheapx.addons.runtimes.cpython import paths as arrays
 
 ARRAY, DATA, SIZES, STEPS, TYPE = 0x1000, 0x100000, 0x2000, 0x3000, 0x4000
 

@@ -8,9 +8,9 @@ from typing import Dict, Iterable, List, Optional, Sequence, Set, Tuple
 
 import pytest
 
-from gdbheapx.addons.runtimes.jvm import object_walker
+from gdbheapx.addons.runtimes.jvm import java_holders
 from gdbheapx.addons.runtimes.jvm.java_classes import FINAL, MIRROR, PHANTOM, SOFT, STACK_CHUNK, WEAK
-from gdbheapx.addons.runtimes.jvm.object_walker import ANY_ELEMENT, IS_OBJECT, MARK_SETS, ObjectWalker, WalkSums
+from gdbheapx.addons.runtimes.jvm.java_holders import ANY_ELEMENT, IS_OBJECT, MARK_SETS, ObjectWalker, WalkSums
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BulkSource, BytesSource, FileSource, Segment
 from gdbheapx.kernel import load_native_library
@@ -147,7 +147,7 @@ def test_a_list_is_no_recursion(kernel: Kernel) -> None:
     assert walker.mark_objects(0, rows[:1], with_parents=True)
     assert list_starts(walker, heap.begin, heap.at, 1) == set(rows)
     path = walker.find_path(rows[-1])
-    assert path is not None and len(path) == object_walker.MOST_STEPS and path[-1].address == rows[-2]
+    assert path is not None and len(path) == java_holders.MOST_STEPS and path[-1].address == rows[-2]
 
 
 def test_only_exact_starts_are_objects(kernel: Kernel) -> None:

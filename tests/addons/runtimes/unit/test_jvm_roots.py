@@ -1,6 +1,6 @@
 """Roots of the Java heap in a JVM made by hand: frames by their oop maps, words in doubt, handles, and memory that lies.
 
-Files: addons/runtimes/jvm/java_frames.py, addons/runtimes/jvm/java_roots.py.
+Files: addons/runtimes/jvm/java_roots.py.
 """
 
 import random
@@ -9,10 +9,10 @@ from typing import Any, Dict, List, Sequence
 
 import pytest
 
-from gdbheapx.addons.runtimes.jvm import java_frames, java_roots
+from gdbheapx.addons.runtimes.jvm import java_roots
 from gdbheapx.addons.runtimes.jvm.java_classes import PLAIN, JavaClass
-from gdbheapx.addons.runtimes.jvm.java_frames import CodeCacheIndex, FrameRoots, FrameWalker, JavaStack, JavaThread, OopDecoder
 from gdbheapx.addons.runtimes.jvm.java_heap import JavaHeap
+from gdbheapx.addons.runtimes.jvm.java_roots import CodeCacheIndex, FrameRoots, FrameWalker, JavaStack, JavaThread, OopDecoder
 from tests.support.made_jvm import FIELDS, FIRST_SLOT, HEAP, HEAP_END, SHAPE, MadeJvm
 
 THREAD, STACK, STACK_END = 0x6000, 0x100000, 0x100200
@@ -192,9 +192,8 @@ def test_loaders_are_conditional() -> None:
 @pytest.mark.parametrize("seed", range(8))
 def test_hostile_memory(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Words that lead anywhere, lists that never end, counts of 2^63: an answer comes, soon."""
-    for module in (java_frames, java_roots):
-        for name in [name for name in vars(module) if name.startswith("MOST_") and getattr(module, name) > 1 << 9]:
-            monkeypatch.setattr(module, name, 1 << 9)
+    for name in [name for name in vars(java_roots) if name.startswith("MOST_") and getattr(java_roots, name) > 1 << 9]:
+        monkeypatch.setattr(java_roots, name, 1 << 9)
     chance, jvm = random.Random(seed), MadeJvm((11, 17, 21, 25)[seed % 4])
     places = [STACK, STACK + 0x100, STACK + 8, THREAD, CODE, CODE + 0x100, 0x7000, 0x100, 1 << 63, (1 << 64) - 8, OOPS[0], 0, 1, 32, 4, 8, 0x20000, ENTRY]
 

@@ -1,6 +1,6 @@
 """A JVM in a megabyte: tables, classes, fields and regions at places that no release has, and the same with hostile numbers.
 
-Files: addons/runtimes/jvm/vm_tables.py, addons/runtimes/jvm/java_heap.py, addons/runtimes/jvm/java_classes.py.
+Files: addons/runtimes/jvm/java_heap.py, addons/runtimes/jvm/java_classes.py.
 """
 
 import random
@@ -19,8 +19,7 @@ from gdbheapx.addons.runtimes.jvm.java_classes import (
     list_object_fields,
     read_java_classes,
 )
-from gdbheapx.addons.runtimes.jvm.java_heap import find_java_heap, list_java_thread_addresses, read_java_shape
-from gdbheapx.addons.runtimes.jvm.vm_tables import VmTables, read_vm_tables
+from gdbheapx.addons.runtimes.jvm.java_heap import VmTables, find_java_heap, list_java_thread_addresses, read_java_shape, read_vm_tables
 from gdbheapx.inferior.base import Module, Symbol, Target
 
 pytestmark = pytest.mark.once  # pure functions

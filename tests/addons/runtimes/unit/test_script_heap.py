@@ -1,6 +1,6 @@
 """V8's heap of a made process: rules are learned, holders have names, what is free or was moved holds nothing, and damage harms nobody.
 
-Files: addons/runtimes/v8/script_heap.py, addons/runtimes/v8/buffer_holders.py, addons/runtimes/v8/script_names.py, addons/runtimes/v8/constants.py.
+Files: addons/runtimes/v8/script_heap.py, addons/runtimes/v8/buffer_holders.py.
 """
 
 import random
@@ -12,8 +12,18 @@ import pytest
 
 from gdbheapx import problems
 from gdbheapx.addons.runtimes.v8 import NO_OBJECTS, OTHER_BUFFERS, find_script_fields, find_script_heap
-from gdbheapx.addons.runtimes.v8.constants import NUMBERS, OFFSETS, PREFIX, TYPES, WORD_END, read_v8_constants
-from gdbheapx.addons.runtimes.v8.script_heap import CHUNK_BYTES, PageWalker, ScriptHeap, SizeRule
+from gdbheapx.addons.runtimes.v8.script_heap import (
+    CHUNK_BYTES,
+    NUMBERS,
+    OFFSETS,
+    PREFIX,
+    TYPES,
+    WORD_END,
+    PageWalker,
+    ScriptHeap,
+    SizeRule,
+    read_v8_constants,
+)
 from gdbheapx.analysis.reachability.managed import ManagedField
 from gdbheapx.budget import Budget
 from gdbheapx.glibc.layouts import make_geometry

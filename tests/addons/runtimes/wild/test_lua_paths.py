@@ -1,7 +1,7 @@
 """Paths of a Lua program's values: the program itself evaluates them, and must get the same values. Lua 5.3 and 5.4, and a stripped program with
 an interpreter in it.
 
-Files: addons/runtimes/lua/paths.py, addons/runtimes/lua/values.py.
+Files: addons/runtimes/lua.py.
 """
 
 import random
@@ -11,7 +11,7 @@ from typing import Iterator, NamedTuple
 
 import pytest
 
-from gdbheapx.addons.runtimes.lua.values import LUA_FUNCTION, STRINGS, LuaValues, find_lua_states
+from gdbheapx.addons.runtimes.lua import LUA_FUNCTION, STRINGS, LuaValues, find_lua_states
 from gdbheapx.analysis.census.block import make_named_graph as made_graph
 from gdbheapx.analysis.census.world import World
 from gdbheapx.analysis.reachability.names import NamedGraph

@@ -1,7 +1,6 @@
 """Paths of a PHP program's values: the program itself evaluates them, and must get the same values.
 
-Files: addons/runtimes/php/paths.py, addons/runtimes/php/paths.py, addons/runtimes/php/values.py, addons/runtimes/php/__init__.py,
-addons/runtimes/php/__init__.py.
+Files: addons/runtimes/php.py.
 """
 
 import json
@@ -11,9 +10,8 @@ from typing import Iterator, List, NamedTuple, Tuple
 
 import pytest
 
-from gdbheapx.addons.runtimes.php import find_php_tables, make_php_reader
-from gdbheapx.addons.runtimes.php import values as php_values
-from gdbheapx.addons.runtimes.php.values import OBJECT, STRING
+from gdbheapx.addons.runtimes import php as php_values
+from gdbheapx.addons.runtimes.php import OBJECT, STRING, find_php_tables, make_php_reader
 from gdbheapx.analysis.census import find
 from gdbheapx.analysis.census.block import make_named_graph as made_graph
 from gdbheapx.analysis.census.world import World
