@@ -45,22 +45,15 @@ suffers); 4: the state of a thread is unknown. Changes nothing in the process un
 )
 def answer_tickers(session: Session, options: Options) -> CommandAnswer:
     """The command `tickers`."""
-    if options.cure:
-        return cure_tickers(session, options)
-    if options.thread is not None:
+    if options.thread is not None and not options.cure:
         raise UsageError("tickers: --thread requires --cure", "try: tickers --cure --thread %d" % options.thread)
     from gdbheapx.actions import call
     from gdbheapx.allocators.records import OfAllocator
 
+    if options.cure:
+        return _make_answer(call.cure_threads(session, options), options.strict)
     kind = Annotated[Any, OfAllocator("tickers")]
     return _make_answer(session.kept("tickers", kind, lambda: call.find_blind_tickers(session)), options.strict)
-
-
-def cure_tickers(session: Session, options: Options) -> CommandAnswer:
-    """Set one byte in each blind thread's tsd and read the tickers again."""
-    from gdbheapx.actions import cure as action
-
-    return _make_answer(action.cure_threads(session, options), options.strict)
 
 
 def _make_answer(answered: "Answered", is_strict: bool) -> CommandAnswer:

@@ -1,4 +1,4 @@
-"""Choose the heap to change, foresee refusals, and return memory: once, by every allocator, or again and again."""
+"""Choose the heap to change, foresee refusals, and return memory: once, by every allocator, or again and again; cure threads."""
 
 import time
 from typing import TYPE_CHECKING, Any, Callable, Dict, FrozenSet, Iterator, List, Optional, Sequence, Tuple, TypeVar, Union
@@ -22,7 +22,6 @@ from gdbheapx.units import SentenceSize, make_cells
 
 if TYPE_CHECKING:
     from gdbheapx.actions.gdb_control import GdbControl
-
 
 OWN_INTERFACE = "use that allocator's own interface"
 GDB_MS = 200.0
@@ -360,3 +359,21 @@ def one_round(session: Session, options: Any, pid: int) -> Tuple[Dict[str, Any],
         **(done.data if done is not None else {}),
     }
     return row, refusal
+
+
+def cure_threads(session: Session, options: Options) -> Any:
+    """Cure the threads, and the answer as it is now; Refusal says why not."""
+    threads = "thread %d" % options.thread if options.thread else "every blind thread"
+    control, heap, plan, sandbox = begin_change(
+        session,
+        options,
+        "cure",
+        ("cured", "tickers without --cure shows which threads were blind"),
+        lambda heap: heap.capabilities["cure"](),
+        lambda plan: "reset %s of %s" % (plan.byte, threads),
+    )
+    from gdbheapx.actions import calling  # without gdb there is no such module, and the refusal was said
+
+    cure = calling.Cure(control, plan, options.thread, sandbox)
+    rows = calling.attempt_action(control, options.wait, session.budget, cure.now, cure.last)
+    return plan.answer(heap.info, cure.report, rows, round(control.stopped_ms, 1) if control.ours else None)

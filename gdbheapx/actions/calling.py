@@ -2,17 +2,19 @@
 
 The thread is in a system call, outside the allocator, on a stack of its own with room left. Whether it is inside an allocator or in a fork
 is decided by the addresses of its frames, so that stripped objects are judged as well. The number of stops is bounded.
+
+A cure calls nothing: one byte of each thread is reset, in which it is wrong.
 """
 
 import re
 import time
-from typing import TYPE_CHECKING, Callable, Dict, List, NamedTuple, NoReturn, Optional, Sequence, Tuple, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, NoReturn, Optional, Sequence, Tuple, TypeVar
 
 from gdbheapx import problems
 from gdbheapx.actions import preflight
 from gdbheapx.actions.finisher import Standby, kept_alive
-from gdbheapx.actions.preflight import Sandbox, measure_process
-from gdbheapx.allocators.plan import Plan, Span, in_time
+from gdbheapx.actions.preflight import Objection, Sandbox, measure_process
+from gdbheapx.allocators.plan import CurePlan, Plan, Span, in_time
 from gdbheapx.allocators.returning import Acted, Caller, Predicted
 from gdbheapx.budget import Budget
 from gdbheapx.errors import Busy, HeapxError, OutOfTime, Refusal, StopOver
@@ -380,3 +382,71 @@ class Call:
 def _pick_first_reason(reasons: Sequence[str]) -> str:
     more = " (and %s more)" % format_number(len(reasons) - 1) if len(reasons) > 1 else ""
     return (reasons[0] if reasons else "it has no threads") + more
+
+
+class Cured(NamedTuple):
+    """Outcome of the cure for one thread."""
+
+    lwp: Optional[int]
+    name: Optional[str]
+    cured: bool
+    why: str
+
+
+class Cure:
+    """Cure of all threads in one stop: one look at every thread, one byte written for each that needs it and is outside the allocator."""
+
+    def __init__(self, control: "GdbControl", plan: CurePlan, only: Optional[int], sandbox: Sandbox) -> None:
+        self.control, self.plan, self.only, self.sandbox = control, plan, only, sandbox
+        self.inside = ForbiddenCode(control.target, plan.spans() + find_fork_spans(control.target))
+        self.done: Dict[int, Cured] = {}
+        self.report: Any = None
+
+    @property
+    def has_cured(self) -> bool:
+        """A byte was written."""
+        return any(one.cured for one in self.done.values())
+
+    def now(self, tries: Tries) -> List[Cured]:
+        """Cure those that can be cured at this moment; Busy while one is inside the allocator."""
+        if self.has_cured:
+            self.control.commit()  # some are cured: the answer is theirs, and few are left
+        is_done = self.only is not None and self.only in self.done and self.done[self.only].cured
+        suspects = [] if is_done else self.plan.look(self.only)
+        standing = {one.lwp: one for one in self.control.threads()}
+        busy: List[str] = []
+        forbidden: List[Objection] = []
+        for suspect in suspects:
+            thread = standing.get(suspect.lwp or 0)
+            if thread is None or suspect.address is None:
+                continue
+            reason, objection = self.inside.why(thread), None
+            if reason is None:
+                objection = self.sandbox.against(thread.lwp, thread.who)
+                if objection is None and self.control.is_late and self.has_cured:
+                    reason = "the process was paused for as long as --max-stop allows"
+            if reason is not None:
+                busy.append(reason)
+            elif objection is not None:
+                forbidden.append(objection)
+                reason = objection.reason
+            elif self.control.target.read_prefix(suspect.address, 1) != self.plan.before:
+                raise Refusal("%s at 0x%x is not %d" % (self.plan.byte, suspect.address, self.plan.before[0]), "retry")
+            else:
+                if not self.has_cured:
+                    begin_action(self.control)
+                self.control.write(suspect.address, self.plan.after)
+            self.done[thread.lwp] = Cured(thread.lwp, thread.name, reason is None, reason or self.plan.done)
+        if busy:
+            raise Busy(busy[0])
+        if forbidden and not self.has_cured:
+            raise Refusal(forbidden[0].reason, forbidden[0].hint, code=problems.SECCOMP)
+        self.report = self.plan.read()
+        return list(self.done.values())
+
+    def last(self, tries: Tries) -> List[Cured]:
+        """Return the outcome for each thread, also for those that could not be cured in time; Refusal if no thread was cured."""
+        self.report = self.plan.read()
+        if not self.has_cured:
+            raise Refusal("%s (stopped %s)" % (tries.reasons[-1], count_noun(tries.count, "time")), "retry, or wait longer with --wait N")
+        return list(self.done.values())

@@ -14,8 +14,7 @@ from gdbheapx.analysis.census.world import Inner, Recogniser, RuntimeLabels, Sig
 from gdbheapx.analysis.memory import kinds
 from gdbheapx.analysis.memory.kinds import MemoryOwner
 from gdbheapx.analysis.reachability import dominance, heap_graph, leaks, owners, paths
-from gdbheapx.analysis.reachability.heap_graph import is_leak_unknown, lacks_holders
-from gdbheapx.analysis.reachability.managed import HeldByField, ManagedHeap
+from gdbheapx.analysis.reachability.heap_graph import HeldByField, ManagedHeap, is_leak_unknown, lacks_holders
 from gdbheapx.analysis.reachability.owners import Owners
 from gdbheapx.analysis.split import Split, count_taken
 from gdbheapx.errors import HeapxError

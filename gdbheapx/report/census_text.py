@@ -12,7 +12,7 @@ from gdbheapx.analysis.census.world import CONTENT, EXACT, PLACE, SHAPE
 from gdbheapx.columns import ColumnsTable, columns_of
 from gdbheapx.command import TextStyle
 from gdbheapx.report import text
-from gdbheapx.report.managed_text import MOST_CLASSES, make_classes_page
+from gdbheapx.report.reach_text import MOST_CLASSES, make_classes_page
 from gdbheapx.units import Sentence, SentenceSize, count_noun, format_share, join_sentences, make_cells, make_sentence
 
 MOST_ROWS, MOST_SAME, MOST_NAME = 30, 10, 100

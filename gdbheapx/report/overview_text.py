@@ -14,7 +14,7 @@ from gdbheapx.command import TextStyle
 from gdbheapx.findings import MOSTLY
 from gdbheapx.hints import hint_command, write_commands
 from gdbheapx.model import CERTAIN, GUESS, AllocatorInfo, Finding, MemoryPart, StepAdvice
-from gdbheapx.report import analysis_text, census_text, managed_text, pages, reach_text, text
+from gdbheapx.report import analysis_text, census_text, pages, reach_text, text
 from gdbheapx.report.text import make_printable, wrap_sentence
 from gdbheapx.stops import format_paused
 from gdbheapx.units import (
@@ -205,7 +205,7 @@ def _make_inside_page(inside: InsideAnswer) -> Page:
         yield "  how much of it is leaked is unknown"
     if inside.garbage is not None:
         yield from (make_sentence("  %s", line) for line in analysis_text.format_garbage(inside.garbage))
-    yield from (make_sentence("  %s", line) for line in managed_text.describe_fields(inside.fields))
+    yield from (make_sentence("  %s", line) for line in reach_text.describe_fields(inside.fields))
     if inside.suspect is not None:
         yield mark_sentence(make_sentence("  %s", reach_text.describe_suspicion(inside.suspect)), WARNING)
     elif inside.leaked is not None:
@@ -224,7 +224,7 @@ def _make_inside_page(inside: InsideAnswer) -> Page:
         what = row.signature or make_sentence("unnamed blocks%s", unnamed)
         amount = SentenceSize(row.bytes), count_noun(row.blocks, "block")
         yield make_sentence("  %5.1f %%  %s%s: %s in %s", row.share_percent, what, whose, *amount)
-    yield from managed_text.make_fields_page(inside.fields, managed_text.MOST_FIELDS)
+    yield from reach_text.make_fields_page(inside.fields, reach_text.MOST_FIELDS)
 
 
 def _make_runtime_page(table: RuntimeTable, live: bool) -> Page:

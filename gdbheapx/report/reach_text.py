@@ -1,6 +1,6 @@
 """Format answers about the graph of blocks: refs, owners, leaks, pins."""
 
-from typing import Any, Dict, Iterator, List, Optional, Sequence
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from gdbheapx import units
 from gdbheapx.allocators import answers
@@ -11,6 +11,7 @@ from gdbheapx.analysis.memory_verdict import MANY, Coverage, count_sum, name_lib
 from gdbheapx.analysis.pins import CACHED, OWN, USED, PinRow, PinsAnswer, PinsSum
 from gdbheapx.analysis.reachability import owners
 from gdbheapx.analysis.reachability.dominance import strip_module
+from gdbheapx.analysis.reachability.heap_graph import HeldByField, ManagedClass
 from gdbheapx.analysis.reachability.leaks import LeakedBlock, LeakGroup, Leaks, LostMapping
 from gdbheapx.analysis.reachability.owners import SHARED, THREAD, HeldContainer, LeakSuspect, LinkedContainer, OwnedMemory, Owners
 from gdbheapx.analysis.reachability.refs import Refs, RefsStep
@@ -19,8 +20,19 @@ from gdbheapx.command import TextStyle
 from gdbheapx.hints import hint_again, hint_command
 from gdbheapx.kernel.blocks.graph import GUESS, LIKELY, MAYBE, WEAK, Others
 from gdbheapx.model import TargetAddress
-from gdbheapx.report import analysis_text, managed_text, text
-from gdbheapx.units import DAMAGE, WARNING, SentenceSize, count_noun, format_share, join_sentences, make_sentence, mark_sentence
+from gdbheapx.report import analysis_text, text
+from gdbheapx.units import (
+    DAMAGE,
+    HEADING,
+    WARNING,
+    Sentence,
+    SentenceSize,
+    count_noun,
+    format_share,
+    join_sentences,
+    make_sentence,
+    mark_sentence,
+)
 
 MOST_NAMED, MOST_USERS = 2, 3
 """Of those who hold a suspect, and of what else points into a container."""
@@ -140,11 +152,11 @@ def make_owners_page(owners: Owners) -> Page:
         yield from analysis_text.format_garbage(owners.garbage)
     elif not owners.suspects:
         yield NOBODY
-    yield from managed_text.describe_fields(owners.fields)
+    yield from describe_fields(owners.fields)
     yield from (describe_joint(row) for row in owners.together)
     yield ""
     yield _make_owners_table(owners)
-    yield from managed_text.make_fields_page(owners.fields, managed_text.MOST_FIELDS)
+    yield from make_fields_page(owners.fields, MOST_FIELDS)
 
 
 def _make_owners_table(owners: Owners) -> ColumnsTable:
@@ -362,7 +374,7 @@ def make_leaks_page(
         yield ColumnsTable(columns_of(LeakGroup), cells)
         yield from text.note_more("group", leaks.groups, len(shown))
         yield from _make_unloaded_page(leaks)
-        yield from managed_text.name_alike(leaks.groups, leaks.fields)
+        yield from name_alike(leaks.groups, leaks.fields)
         if has_blocks:
             yield "To inspect one: %s" % hint_command("whatis %s" % shown[0].sample[0])
     yield from _make_mappings_page(leaks)
@@ -410,7 +422,7 @@ def _make_leaks_verdict(leaks: Leaks, whole: int, low: Optional[Coverage]) -> Pa
         yield make_sentence("Possibly leaked: %s in %s, reachable only through %s", *sum_of, " or ".join(ways))
     if leaks.garbage is not None:
         yield from analysis_text.format_garbage(leaks.garbage)
-    yield from managed_text.describe_fields(leaks.fields)
+    yield from describe_fields(leaks.fields)
     yield make_sentence("Reachable: %s in %s", SentenceSize(leaks.held.bytes), count_noun(leaks.held.blocks, "block"))
     if leaked is not None and leaked.blocks < leaks.held.blocks and leaked.bytes * 10 < whole and whole:
         yield "To see what holds the memory: %s" % hint_command("owners")
@@ -538,3 +550,57 @@ def _make_pins_row(row: PinRow) -> Dict[str, Any]:
     made["owner"] = row.owner or "-"
     made["size_bytes"] = row.size_bytes if row.size_bytes is not None else "-"
     return made
+
+
+MOST_FIELDS, MOST_ALIKE, MOST_CLASSES = 8, 10, 10
+LEAST_FIELD_SHARE = 100
+"""Of the largest field: what holds less than one part of so many needs no sentence."""
+LEAST_GARBAGE_SHARE = 4
+"""One object of so many."""
+
+
+def describe_fields(fields: Sequence[HeldByField]) -> Iterator[Sentence]:
+    """Say which objects hold memory that nothing frees, or that a collection would free."""
+    largest = max((held.bytes for held in fields), default=0)
+    for held in fields:
+        if held.garbage_objects and held.garbage_bytes * LEAST_FIELD_SHARE >= largest:
+            sentence = "Garbage: %s of %s with %s, unreachable, holding %s that no Cleaner or finalizer frees"
+            yield make_sentence(sentence, *_count_objects(held.garbage_objects, held), SentenceSize(held.garbage_bytes))
+        elif held.garbage_objects and not held.garbage_bytes and held.garbage_objects * LEAST_GARBAGE_SHARE >= held.objects:
+            sentence = "Unreachable: %s of %s with %s; others keep the memory: a pool, if they are its buffers and were not released"
+            yield make_sentence(sentence, *_count_objects(held.garbage_objects, held))
+        if held.collectable_objects and held.bytes * LEAST_FIELD_SHARE >= largest:
+            sentence = "Collectable: %s of %s with %s, unreachable: the next collection frees the memory that they hold"
+            yield make_sentence(sentence, *_count_objects(held.collectable_objects, held))
+
+
+def _count_objects(count: int, held: HeldByField) -> Tuple[str, str, str]:
+    return "{:,}".format(count), count_noun(held.objects, "object"), held.field
+
+
+def make_fields_page(fields: Sequence[HeldByField], most: int) -> Page:
+    """Make the table of what objects hold, by class and field."""
+    if fields:
+        yield ""
+        yield mark_sentence("Malloc memory that %s objects hold, by class and field" % fields[0].runtime, HEADING)
+        yield ColumnsTable(columns_of(HeldByField), list(fields[:most]))
+        if len(fields) > most:
+            yield "%s: %s" % (count_noun(len(fields) - most, "smaller row"), hint_command("owners --json"))
+
+
+def make_classes_page(classes: Sequence[ManagedClass], most: int) -> Page:
+    """Make the table of a collector's objects by class."""
+    if classes:
+        yield ""
+        yield mark_sentence("Objects of %s by class, in its own heap" % classes[0].runtime, HEADING)
+        yield ColumnsTable(columns_of(ManagedClass), list(classes[:most]))
+
+
+def name_alike(groups: Sequence[LeakGroup], fields: Sequence[HeldByField]) -> Iterator[Sentence]:
+    """Say of leaked blocks by which field objects hold blocks of the same size, where only one does."""
+    for group in groups[:MOST_ALIKE]:
+        alike = [held for held in fields if held.block_bytes == group.size_bytes and held.blocks > 1]
+        if len(alike) == 1 and group.blocks > 1 and not alike[0].garbage_objects:
+            sentence = "%s leaked blocks of %s are of objects that were collected, most likely: %s holds %s of that size"
+            count = "{:,}".format(group.blocks), SentenceSize(group.size_bytes)
+            yield make_sentence(sentence, *count, alike[0].field, count_noun(alike[0].blocks, "block"))

@@ -10,9 +10,8 @@ from gdbheapx import problems
 from gdbheapx.analysis.census import find
 from gdbheapx.analysis.census.world import Signature
 from gdbheapx.analysis.reachability import dominance, heap_graph
-from gdbheapx.analysis.reachability.heap_graph import NamedVariable, find_variable_at
-from gdbheapx.analysis.reachability.managed import HeldByField, ManagedField
-from gdbheapx.analysis.reachability.names import NodeNames, Path, Paths, PathStep
+from gdbheapx.analysis.reachability.heap_graph import HeldByField, ManagedField, NamedVariable, find_variable_at
+from gdbheapx.analysis.reachability.paths import NodeNames, Path, Paths, PathStep
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import Mapping, MappingUse, Module, Thread
 from gdbheapx.kernel.blocks.graph import LEAKED, NO_SLOT, OWNS_ALL, GraphNumbers, Habit, Owning

@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict, Iterable, List, Sequence, Set, Tuple
 
 from gdbheapx.allocators import REGISTRY
 from gdbheapx.analysis.census import owned
-from gdbheapx.analysis.reachability.names import PathStep
+from gdbheapx.analysis.reachability.paths import PathStep
 from gdbheapx.catalogue import ADDON_ALLOCATORS
 from gdbheapx.inferior.base import Mapping
 from gdbheapx.kernel.blocks.packed import Move

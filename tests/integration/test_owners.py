@@ -1,6 +1,6 @@
 """Every kind of memory in one program: whose each byte is, live and in a core, held against the kernel's own sums.
 
-Files: analysis/reachability/names.py.
+Files: analysis/reachability/paths.py.
 """
 
 import re

@@ -7,7 +7,7 @@ import json
 from collections import Counter
 from typing import Any, List, NamedTuple, Sequence, Tuple
 
-from gdbheapx.analysis.reachability.names import NamedGraph
+from gdbheapx.analysis.reachability.paths import NamedGraph
 from tests.support.processes import Process, Stage
 
 SHOP = """

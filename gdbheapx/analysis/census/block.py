@@ -12,8 +12,8 @@ from gdbheapx.analysis.census.containers import ContainerFinder
 from gdbheapx.analysis.census.world import Signature, World, order_rows, used_blocks
 from gdbheapx.analysis.reachability import dominance, heap_graph, owners, refs
 from gdbheapx.analysis.reachability.heap_graph import Reach
-from gdbheapx.analysis.reachability.names import NamedGraph, NodeNames
 from gdbheapx.analysis.reachability.owners import HeldContainer, HeldContainers
+from gdbheapx.analysis.reachability.paths import NamedGraph, NodeNames
 from gdbheapx.analysis.reachability.refs import Holder
 from gdbheapx.errors import HeapxError, Unevaluated
 from gdbheapx.hints import hint_command

@@ -19,11 +19,10 @@ from gdbheapx.analysis.census.cplusplus import CppClasses
 from gdbheapx.analysis.census.cplusplus_paths import ContainerNamer
 from gdbheapx.analysis.census.world import CONTENT, EXACT, PLACE, SHAPE, Ask, AskedRows, Inner, Recogniser, Signature, World
 from gdbheapx.analysis.reachability import heap_graph
-from gdbheapx.analysis.reachability.managed import ManagedClass
-from gdbheapx.analysis.reachability.names import NodeNames
-from gdbheapx.analysis.reachability.names import Paths as GraphPaths
+from gdbheapx.analysis.reachability.heap_graph import ManagedClass
 from gdbheapx.analysis.reachability.owners import SHAPES
-from gdbheapx.analysis.reachability.paths import BlockPaths, LabelKind, Speaker, listen_to_namer
+from gdbheapx.analysis.reachability.paths import BlockPaths, LabelKind, NodeNames, Speaker, listen_to_namer
+from gdbheapx.analysis.reachability.paths import Paths as GraphPaths
 from gdbheapx.columns import BYTES, IF_ANY, TEXT, Column, add_values, hidden_column
 from gdbheapx.kernel.blocks import signatures
 from gdbheapx.kernel.blocks.graph import NO_SLOT, Graph

@@ -4,7 +4,7 @@ from array import array
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, TypeVar
 
 from gdbheapx.analysis.reachability import heap_graph
-from gdbheapx.analysis.reachability.managed import ManagedHeap
+from gdbheapx.analysis.reachability.heap_graph import ManagedHeap
 from gdbheapx.analysis.reachability.owners import HeldContainer
 from gdbheapx.analysis.reachability.paths import Namer
 from gdbheapx.inferior.base import Module, Target

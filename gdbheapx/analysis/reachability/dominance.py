@@ -7,9 +7,7 @@ from functools import cached_property
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from gdbheapx.analysis.reachability import heap_graph
-from gdbheapx.analysis.reachability.heap_graph import GraphRoot, Reach
-from gdbheapx.analysis.reachability.managed import HeldByField, measure_fields
-from gdbheapx.analysis.reachability.names import NodeNames, Path, Paths
+from gdbheapx.analysis.reachability.heap_graph import GraphRoot, HeldByField, Reach, measure_fields
 from gdbheapx.analysis.reachability.owners import (
     BLOCK,
     CONTAINER,
@@ -32,6 +30,7 @@ from gdbheapx.analysis.reachability.owners import (
     find_block_addresses,
     walk_owned,
 )
+from gdbheapx.analysis.reachability.paths import NodeNames, Path, Paths
 from gdbheapx.inferior.base import Module
 from gdbheapx.kernel.blocks.graph import EXACT_SLOT, LEAKED, LIST, LRU, NO_NODE, NO_SLOT, RULE_HABIT, Container, Edge, NativeSum, Tree
 from gdbheapx.model import TargetAddress

@@ -7,8 +7,7 @@ from gdbheapx.analysis import memory_verdict
 from gdbheapx.analysis.addon_answers import Garbage
 from gdbheapx.analysis.census.block import Labels
 from gdbheapx.analysis.reachability import heap_graph
-from gdbheapx.analysis.reachability.heap_graph import Reach
-from gdbheapx.analysis.reachability.managed import HeldByField, measure_fields
+from gdbheapx.analysis.reachability.heap_graph import HeldByField, Reach, measure_fields
 from gdbheapx.analysis.reachability.owners import LinkedContainer
 from gdbheapx.columns import BYTES, TEXT, Column
 from gdbheapx.kernel.blocks.graph import EVIDENCE, FROM_MAPPING, HELD, LEAKED, RULE_INSIDE, Containers, Habit, LeakRoot, NativeSum

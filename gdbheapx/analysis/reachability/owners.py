@@ -3,8 +3,8 @@
 from typing import Annotated, Iterator, List, Mapping, NamedTuple, Optional, Sequence
 
 from gdbheapx.analysis.addon_answers import Garbage
-from gdbheapx.analysis.reachability.managed import HeldByField
-from gdbheapx.analysis.reachability.names import PathStep
+from gdbheapx.analysis.reachability.heap_graph import HeldByField
+from gdbheapx.analysis.reachability.paths import PathStep
 from gdbheapx.columns import BYTES, IF_ANY, TEXT, Column
 from gdbheapx.kernel.blocks.graph import HASH_TABLE, LRU, SKIP_LIST, NativeSum, Others
 from gdbheapx.model import TargetAddress

@@ -3,18 +3,154 @@
 import functools
 from array import array
 from codecs import utf_8_decode
-from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Annotated, Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Protocol, Sequence, Tuple
 
 from gdbheapx.analysis.addon_answers import Collector, Garbage, GarbageClass, explain_garbage
 from gdbheapx.analysis.reachability import heap_graph
-from gdbheapx.analysis.reachability import names as graph_names
-from gdbheapx.analysis.reachability.heap_graph import Reach
-from gdbheapx.analysis.reachability.names import MODULE, NodeNames, PathStep
+from gdbheapx.analysis.reachability.heap_graph import GraphRoot, NamedVariable, Reach, SymbolSource, TargetSymbols
+from gdbheapx.columns import TEXT, Column
 from gdbheapx.errors import HeapxError
+from gdbheapx.inferior.base import Module, Target, Thread
 from gdbheapx.kernel.blocks.graph import LAST_OWNING_BIT, NO_NODE, NO_SLOT, OWNS_ALL, Owning, Ways
 from gdbheapx.kernel.blocks.graph_queries import Counting, Cycles, find_labelled
 from gdbheapx.model import TargetAddress
 from gdbheapx.session import Session
+
+MODULE = "module"
+"""Of PathStep.kind."""
+
+
+def name_thread(thread: Optional[Thread]) -> str:
+    """`thread 12 (worker)`."""
+    if thread is None:
+        return "a thread"
+    return "thread %d (%s)" % (thread.lwp, thread.name) if thread.name else "thread %d" % thread.lwp
+
+
+class NodeNames:
+    """Names for one graph; symbol tables are read when they are asked for."""
+
+    def __init__(self, target: Target, reach: Reach) -> None:
+        self._reach = reach
+        self._symbols: SymbolSource = reach.kept.symbols if reach.kept is not None else TargetSymbols(target, reach.stacks, reach.blocks)
+
+    def variable(self, module: Module, address: int) -> Optional[NamedVariable]:
+        """The variable that has this address."""
+        return self._symbols.variable(module, address)
+
+    def place(self, root: GraphRoot, address: int) -> Optional[str]:
+        """Describe the position in a stack or in thread-local storage; None where that is not known."""
+        if root.thread is None or root.kind not in (heap_graph.THREAD_LOCAL, heap_graph.STACK):
+            return None
+        if root.kind == heap_graph.STACK and root.end - root.start == self._reach.word_bytes:
+            return "argument of its start routine"
+        tell = self._symbols.in_stack if root.kind == heap_graph.STACK else self._symbols.thread_local
+        return tell(root.thread, address)
+
+    def at(self, module: Module, address: int, is_short: bool = False) -> str:
+        """`g_index in app`, or `app+0x1234`; `is_short`: a variable without its module."""
+        variable = self.variable(module, address)
+        if variable is None:
+            return "%s+0x%x" % (module.shown_name, address - module.base)
+        inside = address - variable.start
+        word = "%s%s" % (variable.name, "+0x%x" % inside if inside else "")
+        return word if is_short else "%s in %s" % (word, module.shown_name)
+
+    def of_root(self, root: GraphRoot, slot: int) -> str:
+        """Describe the position of the pointer."""
+        address = root.start + slot * self._reach.word_bytes if slot != NO_SLOT else root.start
+        if root.kind == heap_graph.DATA and root.module is not None:
+            return self.at(root.module, address)
+        if root.field is not None:
+            return root.field.name
+        if root.kind == heap_graph.REGISTERS and root.thread is None:
+            return "control block of an ended thread"
+        kind = {heap_graph.THREAD_LOCAL: "thread-local storage", heap_graph.STACK: "stack"}.get(root.kind, "registers")
+        place = None
+        if slot != NO_SLOT and root.thread is not None:
+            place = self.place(root, address) or ("0x%x" % address if root.kind == heap_graph.STACK else None)
+        return "%s of %s%s" % (kind, name_thread(root.thread), ", " + place if place else "")
+
+    def of_object(self, root: GraphRoot, start: int, end: int) -> str:
+        """`Handle.address of Store.kept.elementData[3]`: the field, and the first object that leads between two addresses."""
+        at = root.field.find_object(start, end) if root.field is not None else None
+        if root.field is None or at is None:
+            return self.of_root(root, NO_SLOT)
+        return "%s of %s" % (root.field.label or root.field.name, root.field.find_path(at) or "0x%x" % at)
+
+    def of_mapping(self, node: int) -> str:
+        """`mapping 0x...-0x... NAME`, or whose it is with its addresses."""
+        mapping = self._reach.mapping(node)
+        if mapping is None:
+            return "a mapping"
+        if mapping.whose is not None:
+            return "%s, mapping 0x%x-0x%x" % (mapping.whose, mapping.start, mapping.end)
+        return ("mapping 0x%x-0x%x %s" % (mapping.start, mapping.end, mapping.use.mapping.name)).rstrip()
+
+    def of(self, node: int, slot: int = NO_SLOT) -> str:
+        """Any node but a block."""
+        root = self._reach.root(node)
+        return self.of_mapping(node) if root is None else self.of_root(root, slot)
+
+
+class PathStep(NamedTuple):
+    """Step of a path."""
+
+    kind: Annotated[str, Column("kind", TEXT)]
+    name: Annotated[str, Column("name", TEXT)]
+    """As it is in the path: `shop`, `._cache`, `["u:1234"]`, `[3]`."""
+    address: Annotated[Optional[TargetAddress], Column("address", TEXT)]
+    """Of the object that the step leads to; None of a frame."""
+
+
+class Path(NamedTuple):
+    """Path by which the program itself gets to a block."""
+
+    text: str
+    """As the language writes it: `shop._cache["u:1234"].items[3]`."""
+    steps: Sequence[PathStep]
+    is_local: bool = False
+    """It begins at a local variable of a frame."""
+
+    @property
+    def is_module(self) -> bool:
+        """Return True for the name of a module, whose variables have names of their own."""
+        return bool(self.steps) and self.steps[-1].kind == MODULE
+
+
+class Paths(Protocol):
+    """Source of paths to blocks."""
+
+    has_garbage: bool
+    """What nothing points to may be garbage that waits for its collector, and no leak."""
+
+    def starts(self) -> Sequence[int]:
+        """Return the nodes that have a name by themselves, such as a module of Python."""
+
+    def of(self, node: int) -> Optional[Path]:
+        """The path to a block; None where nothing gives it a name."""
+
+    def text(self, node: int) -> Optional[str]:
+        """Return the path as text, without caching it: for many blocks."""
+
+    def contents(self, node: int) -> Optional[str]:
+        """`dict of 230,000 entries`; None where no runtime says that the block is a container."""
+
+    def told(self) -> Mapping[int, Tuple[Optional[Path], Optional[str]]]:
+        """Return the path and the contents of each node asked for so far, and of each node that has a name by itself."""
+
+    def split(self, roots: Sequence[GraphRoot]) -> None:
+        """Roots of the graph are now these."""
+
+
+class NamedGraph(NamedTuple):
+    """A graph, and what its nodes are called."""
+
+    reach: Reach
+    names: NodeNames
+    paths: Optional[Paths]
+    """None where no runtime gives any."""
+
 
 __all__ = ["ALL_WORDS", "LAST_BIT", "MODULE", "Hop", "Namer", "PathStep", "Start", "decode_text", "format_path"]
 
@@ -316,7 +452,7 @@ class Speaker(NamedTuple):
     """Addresses of blocks that own nothing."""
 
 
-class BlockPaths(graph_names.Paths):
+class BlockPaths(Paths):
     """Paths of one graph, after its resolve() and before its roots are split; memory is read when a path is asked for."""
 
     def __init__(
@@ -341,7 +477,7 @@ class BlockPaths(graph_names.Paths):
         self._starts: Dict[int, Tuple[Namer, Start]] = {}
         self._ways: Optional[Ways] = None
         self._roots: Sequence[heap_graph.GraphRoot] = reach.regions.roots
-        self._known: Dict[int, Optional[graph_names.Path]] = {}
+        self._known: Dict[int, Optional[Path]] = {}
         self._contents: Dict[int, Optional[str]] = {}
         self.has_garbage = any(speaker.namer.is_collected for speaker in speakers.values())
         self._states: Dict[Tuple[Namer, int], Optional[PathState]] = {}
@@ -392,7 +528,7 @@ class BlockPaths(graph_names.Paths):
     def starts(self) -> Sequence[int]:
         return list(self._starts)
 
-    def told(self) -> Mapping[int, Tuple[Optional[graph_names.Path], Optional[str]]]:
+    def told(self) -> Mapping[int, Tuple[Optional[Path], Optional[str]]]:
         return {node: (self.of(node), self._contents.get(node)) for node in {*self._known, *self._starts}}
 
     def split(self, roots: Sequence[heap_graph.GraphRoot]) -> None:
@@ -406,7 +542,7 @@ class BlockPaths(graph_names.Paths):
         strong = sum(root.kind in heap_graph.STRONG for root in self._roots)
         return self._reach.roots_from, self._reach.roots_from + strong
 
-    def of(self, node: int) -> Optional[graph_names.Path]:
+    def of(self, node: int) -> Optional[Path]:
         """Return the path to a block, or None if nothing gives it a name."""
         if node not in self._known:
             self._known[node] = self._find_path(node) if node < self._reach.numbers.blocks and self._has_names else None
@@ -427,7 +563,7 @@ class BlockPaths(graph_names.Paths):
             self._contents[node] = None if speaker is None else speaker.namer.contents(*place, kind.name)
         return self._contents.get(node)
 
-    def _find_path(self, node: int) -> Optional[graph_names.Path]:
+    def _find_path(self, node: int) -> Optional[Path]:
         while True:
             way, containers = self._find_way(node), self._containers
             if way is None:
@@ -483,10 +619,10 @@ class BlockPaths(graph_names.Paths):
             return ()
         return namer.finish_path(state.move.position, state.steps(), self._find_node_place(way[-1])[0]) if state is not None else ()
 
-    def _make_path(self, start: Start, steps: Sequence[PathStep]) -> Optional[graph_names.Path]:
+    def _make_path(self, start: Start, steps: Sequence[PathStep]) -> Optional[Path]:
         if not self._has_keys:
             steps = [step._replace(name=NO_KEY) if step.kind == KEY else step for step in steps]
-        return graph_names.Path(format_path(steps), steps, start.steps[0].kind == FRAME) if steps else None
+        return Path(format_path(steps), steps, start.steps[0].kind == FRAME) if steps else None
 
     def _pass_by(self, namer: Namer, state: PathState, way: Sequence[int], stale: int) -> None:
         """Exclude this word from all ways, and those after it that hold nothing either: the unused rest of an array has many."""

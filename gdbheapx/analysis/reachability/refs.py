@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, Dict, List, Mapping, NamedTuple, Optional, Seq
 
 from gdbheapx.analysis.reachability.dominance import ContainerElement, ContainerTree
 from gdbheapx.analysis.reachability.heap_graph import Reach
-from gdbheapx.analysis.reachability.names import NamedGraph, NodeNames, Path, Paths, PathStep
 from gdbheapx.analysis.reachability.owners import HeldContainer
+from gdbheapx.analysis.reachability.paths import NamedGraph, NodeNames, Path, Paths, PathStep
 from gdbheapx.kernel.blocks.graph import EVIDENCE, EXACT_SLOT, MAYBE, NO_NODE, NO_SLOT, RULE_START, UNOWNING, WEAK, Edge, class_of
 from gdbheapx.model import TargetAddress
 

@@ -8,7 +8,7 @@ from typing import Any, List
 
 import pytest
 
-from gdbheapx.actions import calling, cure
+from gdbheapx.actions import calling
 from gdbheapx.allocators.plan import Suspect
 from gdbheapx.errors import Busy, OutOfTime
 
@@ -43,7 +43,7 @@ class Control:
 
 def made(writes: int) -> Any:
     """A cure of both."""
-    found = cure.Cure.__new__(cure.Cure)
+    found = calling.Cure.__new__(calling.Cure)
     wanted: Any = found
     wanted.control, wanted.only, wanted.done = Control(writes), None, {}
     wanted.inside = SimpleNamespace(why=lambda thread: None)

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from gdbheapx.analysis.reachability.heap_graph import GraphNode
-from gdbheapx.analysis.reachability.names import NodeNames
+from gdbheapx.analysis.reachability.paths import NodeNames
 from gdbheapx.inferior.base import Mapping, MappingUse
 
 pytestmark = pytest.mark.once  # pure functions

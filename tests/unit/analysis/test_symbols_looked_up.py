@@ -1,6 +1,6 @@
 """What symbol tables tell of many words of a stack, and of thread-local storage: each table is read once.
 
-Files: analysis/reachability/names.py.
+Files: analysis/reachability/paths.py.
 """
 
 from types import SimpleNamespace

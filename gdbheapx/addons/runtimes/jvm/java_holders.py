@@ -22,8 +22,14 @@ from gdbheapx.addons.runtimes.jvm.java_classes import (
 from gdbheapx.addons.runtimes.jvm.java_heap import JavaHeap, JavaShape, VmTables, find_java_heap, read_java_shape, read_vm_tables
 from gdbheapx.addons.runtimes.jvm.java_roots import JavaRoots, find_java_roots
 from gdbheapx.analysis.census.world import Inner, World
-from gdbheapx.analysis.reachability.heap_graph import LITTLE_BYTES, find_mapped_ranges, open_block_source
-from gdbheapx.analysis.reachability.managed import ManagedClass, ManagedField, ManagedHeap
+from gdbheapx.analysis.reachability.heap_graph import (
+    LITTLE_BYTES,
+    ManagedClass,
+    ManagedField,
+    ManagedHeap,
+    find_mapped_ranges,
+    open_block_source,
+)
 from gdbheapx.budget import Budget, allowed_bytes
 from gdbheapx.inferior.base import BulkSource
 from gdbheapx.kernel.common.library import ADDRESS_MASK, Kernel, NativeRows, address_of, as_array, flatten_record, run_resumable

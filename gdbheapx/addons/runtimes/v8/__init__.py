@@ -8,7 +8,7 @@ from gdbheapx.addons.runtimes.v8.script_heap import HIGHEST, MOST_HEAP_BYTES, WO
 from gdbheapx.analysis.census.find import BUFFER
 from gdbheapx.analysis.census.world import SHAPE, Ask, Inner, Recogniser, RuntimeLabels, Signature, World
 from gdbheapx.analysis.memory import attribute, kinds
-from gdbheapx.analysis.reachability.managed import ManagedField, ManagedHeap
+from gdbheapx.analysis.reachability.heap_graph import ManagedField, ManagedHeap
 from gdbheapx.analysis.reachability.paths import ALL_WORDS, Namer
 from gdbheapx.hints import hint_command
 from gdbheapx.kernel.blocks.signatures import AT_LEAST, AT_MOST, EQUAL, FIELD, Condition, SignatureRow

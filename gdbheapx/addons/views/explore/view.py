@@ -6,7 +6,7 @@ from typing import AbstractSet, Any, Callable, Dict, Iterable, List, NamedTuple,
 from gdbheapx import command
 from gdbheapx.analysis.census import block, find, owned
 from gdbheapx.analysis.reachability import dominance, heap_graph, owners, refs
-from gdbheapx.analysis.reachability.names import NodeNames
+from gdbheapx.analysis.reachability.paths import NodeNames
 from gdbheapx.command import CommandAnswer, TextStyle
 from gdbheapx.errors import HeapxError
 from gdbheapx.kernel.blocks.graph import NO_NODE

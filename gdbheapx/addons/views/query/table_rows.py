@@ -10,8 +10,8 @@ from gdbheapx.allocators.records import OfAllocator
 from gdbheapx.analysis.census.find import CensusRow
 from gdbheapx.analysis.memory_verdict import tell_coverage
 from gdbheapx.analysis.reachability.dominance import MOST_CONTAINERS, ContainerRow
+from gdbheapx.analysis.reachability.heap_graph import HeldByField, ManagedClass
 from gdbheapx.analysis.reachability.leaks import LeakGroup
-from gdbheapx.analysis.reachability.managed import HeldByField, ManagedClass
 from gdbheapx.analysis.reachability.owners import OwnedMemory
 from gdbheapx.errors import HeapxError
 from gdbheapx.model import TargetAddress, ThreadCache

@@ -24,7 +24,7 @@ from gdbheapx.addons.runtimes.v8.script_heap import (
     SizeRule,
     read_v8_constants,
 )
-from gdbheapx.analysis.reachability.managed import ManagedField
+from gdbheapx.analysis.reachability.heap_graph import ManagedField
 from gdbheapx.budget import Budget
 from gdbheapx.glibc.layouts import make_geometry
 from gdbheapx.kernel.binding import open_kernel

@@ -14,8 +14,7 @@ import pytest
 from gdbheapx.addons.runtimes.lua import LUA_FUNCTION, STRINGS, LuaValues, find_lua_states
 from gdbheapx.analysis.census.block import make_named_graph as made_graph
 from gdbheapx.analysis.census.world import World
-from gdbheapx.analysis.reachability.names import NamedGraph
-from gdbheapx.analysis.reachability.paths import FIELD
+from gdbheapx.analysis.reachability.paths import FIELD, NamedGraph
 from gdbheapx.inferior.target import open_elf_target
 from gdbheapx.session import Session
 from tests.support.gcores import gcore

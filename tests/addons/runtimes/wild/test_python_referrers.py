@@ -11,7 +11,7 @@ from typing import Any, Dict, List, NamedTuple, Set, Tuple
 import pytest
 
 from gdbheapx.analysis.census import block
-from gdbheapx.analysis.reachability.names import NamedGraph
+from gdbheapx.analysis.reachability.paths import NamedGraph
 from gdbheapx.inferior.target import open_elf_target
 from gdbheapx.kernel.blocks.graph import UNOWNING
 from gdbheapx.session import Session

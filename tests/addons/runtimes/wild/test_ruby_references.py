@@ -12,7 +12,7 @@ from typing import Any, Dict, Set, Tuple
 import pytest
 
 from gdbheapx.analysis.census.block import make_named_graph as made_graph
-from gdbheapx.analysis.reachability.names import NamedGraph
+from gdbheapx.analysis.reachability.paths import NamedGraph
 from gdbheapx.inferior.target import open_elf_target
 from gdbheapx.kernel.blocks.graph import UNOWNING
 from gdbheapx.session import Session
