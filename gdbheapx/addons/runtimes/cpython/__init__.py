@@ -6,11 +6,21 @@ index (Objects/obmalloc.c: struct arena_object, the same from 3.6 to 3.14).
 
 from typing import Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.addons.runtimes.cpython import interpreter
-from gdbheapx.addons.runtimes.cpython import types as objects
+from gdbheapx.addons.runtimes.cpython import interpreter, objects
+from gdbheapx.addons.runtimes.cpython.objects import (
+    DEBUG_HEAD,
+    HEADS,
+    LIST,
+    LOW_HALF,
+    NEWEST,
+    TP_ALLOC,
+    PyBody,
+    PyType,
+    PyTypes,
+    PyValues,
+    make_python_layout,
+)
 from gdbheapx.addons.runtimes.cpython.paths import PyNamer
-from gdbheapx.addons.runtimes.cpython.types import DEBUG_HEAD, LIST, LOW_HALF, PyBody, PyType, PyTypes
-from gdbheapx.addons.runtimes.cpython.values import HEADS, NEWEST, TP_ALLOC, PyValues, make_python_layout
 from gdbheapx.analysis.census.world import EXACT, Ask, Inner, Length, Recogniser, RuntimeLabels, Signature, World
 from gdbheapx.analysis.reachability.paths import Namer
 from gdbheapx.kernel.blocks.signatures import ALL, AT_LEAST, AT_MOST, EQUAL, FIELD, IN_SET, Condition, NumberSet, SignatureRow, Signed

@@ -9,8 +9,7 @@ from array import array
 from itertools import islice
 from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
-from gdbheapx.addons.runtimes.cpython.types import DICT, GC_HEAD, LOW_HALF, TYPE, WORD, PySegment
-from gdbheapx.addons.runtimes.cpython.values import PyValues
+from gdbheapx.addons.runtimes.cpython.objects import DICT, GC_HEAD, LOW_HALF, TYPE, WORD, PySegment, PyValues
 from gdbheapx.analysis.addon_answers import Collector, CollectorState
 from gdbheapx.analysis.reachability.heap_graph import find_module_at
 from gdbheapx.inferior.base import Target

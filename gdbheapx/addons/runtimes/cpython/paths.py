@@ -13,22 +13,32 @@ from typing import Callable, Dict, Iterable, Iterator, NamedTuple, Optional, Seq
 
 from gdbheapx.addons.runtimes.cpython import interpreter
 from gdbheapx.addons.runtimes.cpython.interpreter import FRAMES_HAVE_TAGS, TAGS, PyFrames
-from gdbheapx.addons.runtimes.cpython.masks import FRAME_DATA, GENERATORS, Masks
-from gdbheapx.addons.runtimes.cpython.types import (
+from gdbheapx.addons.runtimes.cpython.objects import (
+    BYTES,
     DICT,
+    FRAME_DATA,
     GC_HEAD,
+    GENERATORS,
     HEAP_TYPE,
     INLINE_VALUES,
+    INT,
     IS_TYPE,
     ITEM,
+    KEYS,
+    LENGTH,
     LIST,
+    SIZE,
     STR,
+    TUPLE,
     TYPE,
+    VALUES,
     WORD,
+    Masks,
     PySegment,
     PyType,
+    PyValues,
+    quote_python_text,
 )
-from gdbheapx.addons.runtimes.cpython.values import BYTES, INT, KEYS, LENGTH, SIZE, TUPLE, VALUES, PyValues, quote_python_text
 from gdbheapx.analysis.addon_answers import Collector
 from gdbheapx.analysis.reachability import paths as steps
 from gdbheapx.analysis.reachability.heap_graph import find_module_at

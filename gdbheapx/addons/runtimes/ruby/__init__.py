@@ -1,35 +1,48 @@
-"""Ruby's object heap: pages of slots that it takes from the kernel itself (gc.c: heap_page_header, heap_page)."""
+"""Paths of Ruby's objects, as Ruby writes them: `App::CACHE["u:1"].@items[3]`, `$sessions.values[2].name`.
+
+Of the releases in objects.py. `.@items` is an instance variable and `.@@all` a class variable: the language has no word for them from
+outside.
+
+Ruby's object heap: pages of slots that it takes from the kernel itself (gc.c: heap_page_header, heap_page).
+"""
 
 from array import array
 from functools import partial
-from itertools import compress
-from typing import Iterable, List, Mapping, Optional, Sequence, Tuple
+from itertools import chain, compress, islice
+from typing import Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from gdbheapx import problems
 from gdbheapx.addons.runtimes.ruby.objects import (
+    ARRAY,
     BLOCK_BYTES,
     CLASS,
     DATA,
+    HASH,
+    HEAD,
     IMEMO,
     IMEMO_KINDS,
+    MODULE,
     OBJECT,
     RELEASES,
     SEQUENCE,
+    STRING,
     STRUCT,
     TYPE_MASK,
     USER,
     RubyHeapPage,
     RubyObjects,
+    RubyTable,
     TransientHeap,
     by_flags,
     find_ruby_layout,
     find_transient_heap,
+    global_variables,
     mask_ruby_class,
     mask_ruby_flags,
     object_class,
+    owning_words,
     read_ruby_release,
 )
-from gdbheapx.addons.runtimes.ruby.paths import TEXT, TYPES, RubyNamer
 from gdbheapx.analysis.census.world import (
     ALL,
     CONTENT,
@@ -45,11 +58,494 @@ from gdbheapx.analysis.census.world import (
     World,
     used_blocks,
 )
-from gdbheapx.analysis.reachability.paths import Namer
+from gdbheapx.analysis.reachability import paths as steps
+from gdbheapx.analysis.reachability.paths import (
+    ALL_WORDS,
+    TEXT_BYTES,
+    TEXT_WORDS,
+    Hop,
+    Namer,
+    PathMove,
+    PathStep,
+    Start,
+    decode_text,
+    quote_text,
+)
 from gdbheapx.hints import hint_command
 from gdbheapx.kernel.blocks.signatures import AT_LEAST, AT_MOST, EQUAL, IN_RANGES, IN_SET, NOT_EQUAL, Condition, NumberSet, SignatureRow
 from gdbheapx.kernel.blocks.stream import NativeBlocks
+from gdbheapx.model import TargetAddress
 from gdbheapx.ranges import unite_ranges
+
+TYPES = dict(enumerate(("Object", "Class", "Module", "Float", "String", "Regexp", "Array", "Hash", "Struct", "Integer (large)"), 1))
+TYPES.update(enumerate(("File", "Data", "MatchData", "Complex", "Rational"), 11))
+TYPES.update({0x14: "Symbol", 0x1A: "internal (imemo)", 0x1B: "node of syntax", 0x1C: "internal class"})
+"""By ruby_value_type (include/ruby/internal/value_type.h)."""
+TEXT = "text"
+NUMBERS = {name: number for number, name in TYPES.items()}
+BINDINGS = {"Proc": ".binding", "Binding": ""}
+BESIDE = {ARRAY: 32, STRUCT: 24, STRING: 24}
+"""Of a slot: offset of the pointer to what it owns outside."""
+TABLE_POINTERS = (24, 48)
+"""Of an st_table: its bins and its entries."""
+SHAREABLE = 1 << 8
+"""RUBY_FL_SHAREABLE: of Data, such as an Encoding, it never changes."""
+MOST_CLASSES = 1 << 17
+ESCAPES = {"\\": "\\\\", '"': '\\"', "#": "\\#", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
+VM_WORDS = 512
+"""Of rb_vm_t: among them are top_self and frozen_strings."""
+COLLECTOR_WORDS, CHUNK_OBJECTS, MOST_CHUNKS = 256, 500, 1 << 16
+"""Of rb_objspace_t, and of its mark stack (gc.c: STACK_CHUNK_SIZE)."""
+REGEXP, MATCH, MOST_MATCHES = 6, 13, 100_000
+THREAD_WORDS, THREAD_SELF, THREAD_VM = 5, 2, 4
+"""Of rb_thread_t {node of a list (2 words), self, ractor, vm, ...}."""
+
+
+class RubyContext(NamedTuple):
+    """Execution context of one thread or fiber."""
+
+    thread: int
+    """The object."""
+    address: int
+    """In what C code keeps of a fiber: a Thread's first one has no object."""
+    stack: int
+    end: int
+    frame: int
+    """The innermost."""
+
+
+class RubyNamer(Namer):
+    """Constants are starts, and what classes keep; then global variables, the variables of the object that scripts run in, and local
+    ones."""
+
+    is_collected = True
+
+    def __init__(
+        self, objects: RubyObjects, top: int, instances: Callable[[Sequence[int]], Sequence[int]], lists: Sequence[int] = ()
+    ) -> None:
+        """Take the class Object as `top`, a search for objects of some classes as `instances`, and as `lists` blocks that keep none of
+        the objects in them.
+        """
+        self._lists = lists
+        self._objects, self._top, self._instances = objects, top, instances
+        self._classes: Dict[int, str] = {}
+        self._known_contexts: Optional[Sequence[RubyContext]] = None
+        self._of_threads: Set[int] = set()
+        """What C code keeps of them."""
+        self._known_threads: Optional[Sequence[int]] = None
+        self._owning = owning_words(objects.layout)
+
+    def starts(self) -> Iterable[Start]:
+        """Return constants, variables and frames, breadth first, so that a module gets its shortest name."""
+        walk = [(self._top, "")]
+        self._classes[self._top] = "Object"
+        for class_, path in walk:
+            yield from self._of_class(class_, path, walk)
+        for name, value in global_variables(self._objects):
+            if self._objects.is_slot(value):
+                yield _make_start(value, steps.VARIABLE, name)
+        main = self._find_main_object()
+        if main is not None:
+            yield _make_start(main, steps.VARIABLE, "main")
+            for name, value in self._variables_of(main):
+                if self._objects.is_slot(value):
+                    yield _make_start(value, steps.VARIABLE, name)
+        for context in self._find_contexts():
+            for function, name, value in list_ruby_locals(self._objects, context):
+                first = PathStep(steps.FRAME, "frame %s: " % function, None)
+                yield Start(value, [first, PathStep(steps.LOCAL, name, TargetAddress(value))])
+        for address in self._find_threads():
+            yield from self._of_thread(address, [address, self._objects.data(address, self._objects.slot(address))])
+        for context in self._find_contexts():
+            yield from self._of_thread(context.thread, [context.address])
+
+    def _of_thread(self, address: int, places: Sequence[int]) -> Iterator[Start]:
+        """Yield the thread object and the memory that C code keeps for it: saved registers, too, so that frames come first."""
+        slot = self._objects.slot(address)
+        name = (self._objects.class_path(self._objects.real_class(slot)) if slot else None) or TYPES[DATA]
+        for place in filter(None, places):
+            self._of_threads.add(place)
+            yield Start(place, [PathStep(steps.FRAME, "%s 0x%x" % (name, address), TargetAddress(address))])
+
+    def _of_class(self, class_: int, path: str, walk: List[Tuple[int, str]]) -> Iterator[Start]:
+        """Yield a class's constants, and its own variables. Modules among them go to the end of the walk."""
+        objects, prefix = self._objects, path + "::" if path else ""
+        for name, value in objects.constants(class_):
+            slot = objects.slot(value)
+            kind = slot[0] & TYPE_MASK if slot else 0
+            if not kind or (kind == DATA and slot[0] & SHAREABLE):
+                continue
+            yield _make_start(value, steps.TYPE if kind in (CLASS, MODULE) else steps.VARIABLE, prefix + name)
+            if kind in (CLASS, MODULE) and value not in self._classes and len(walk) < MOST_CLASSES:
+                self._classes[value] = prefix + name
+                walk.append((value, prefix + name))
+        for name, value in objects.class_variables(class_):
+            if name.startswith("@") and objects.type_of(value):
+                first = PathStep(steps.TYPE, path or "Object", TargetAddress(class_))
+                yield Start(value, [first, PathStep(steps.ATTRIBUTE, "." + name, TargetAddress(value))])
+
+    def _find_main_object(self) -> Optional[int]:
+        """Return the object of the top level: of class Object, with methods of its own, and known to the VM or a frame."""
+        selves = (words[FRAME_SELF] for context in self._find_contexts() for words in frames_of(self._objects, context) if words)
+        for word in chain(self._read_vm_words(), selves):
+            slot = self._objects.slot(word)
+            if not slot or slot[0] & TYPE_MASK != OBJECT:
+                continue
+            own = self._objects.slot(slot[1])
+            if own and own[0] & self._objects.layout.singleton and own[2] == self._top:
+                return word
+        return None
+
+    def _variables_of(self, address: int) -> Iterator[Tuple[str, int]]:
+        slot = self._objects.slot(address)
+        if not slot:
+            return
+        values, names = self._objects.words(*self._objects.variables(address, slot)), self._objects.variable_names(slot)
+        yield from ((names[number], value) for number, value in enumerate(values) if number in names)
+        for number, value in self._objects.entries(self._objects.variable_table(slot)):
+            name = self._objects.id_name(number)
+            if name is not None:
+                yield name, value
+
+    def owning_words(self, signature: Optional[str]) -> int:
+        return ALL_WORDS if signature is None else self._owning.get(signature, ALL_WORDS & ~HEAD)
+
+    def owns_nothing(self) -> Iterable[int]:
+        """Return stacks of threads and fibers and of the collector, which keep leftovers of ended frames; the names of a class's
+        variables, to which each of its objects points; the table of all equal strings; memory of a MatchData and a Regexp that was never
+        cleared; and the owner of a locked Mutex.
+        """
+        yield from self._list_frozen_strings()
+        yield from self._mark_stack()
+        yield from self._lists
+        yield from self._list_match_blocks()
+        yield from self._list_mutexes()
+        yield from self._objects.places_of_variables(self._classes)
+        yield from (context.stack for context in self._find_contexts())
+
+    def _find_contexts(self) -> Sequence[RubyContext]:
+        if self._known_contexts is None:
+            self._known_contexts = list(find_ruby_contexts(self._objects, self._find_threads()))
+        return self._known_contexts
+
+    def _find_threads(self) -> Sequence[int]:
+        """Return the objects that are Threads or Fibers."""
+        if self._known_threads is None:
+            classes = dict(self._objects.constants(self._top))
+            found = self._instances([classes[name] for name in ("Thread", "Fiber") if name in classes])
+            self._known_threads = [address for address in found if self._objects.type_of(address) == DATA]
+        return self._known_threads
+
+    def _list_frozen_strings(self) -> Iterator[int]:
+        """Yield rb_vm_t's frozen_strings: a table with each String as its own key. A String goes once nothing else has it."""
+        for word in self._read_vm_words():
+            table = self._objects.st_table(word)
+            first = list(islice(self._objects.entries(table), 2)) if table is not None else []
+            if table is not None and first and all(key == value and self._objects.type_of(key) == STRING for key, value in first):
+                yield table.address
+
+    def _list_match_blocks(self) -> Iterator[int]:
+        """Yield struct rmatch {counts, begins, ends, offsets of characters, ...} of each MatchData, and re_pattern_buffer of each Regexp;
+        half of the latter is a table of characters that need not be there.
+        """
+        classes = dict(self._objects.constants(self._top))
+        found = self._instances([classes[name] for name in ("MatchData", "Regexp") if name in classes])
+        for address in found[:MOST_MATCHES]:
+            slot = self._objects.slot(address)
+            kind = slot[0] & TYPE_MASK if slot else 0
+            if kind == MATCH:
+                yield from filter(None, self._objects.words(slot[3] + 8, 3))
+            elif kind == REGEXP:
+                yield slot[2]
+
+    def _list_mutexes(self) -> Iterator[int]:
+        """Yield rb_mutex_t {fiber, thread, ...} of each Mutex: the last owner stays there."""
+        thread = dict(self._objects.constants(self._top)).get("Thread", 0)
+        mutex = dict(self._objects.constants(thread)).get("Mutex")
+        for address in self._instances([mutex])[:MOST_MATCHES] if mutex is not None else ():
+            slot = self._objects.slot(address)
+            if slot and slot[0] & TYPE_MASK == DATA:
+                yield self._objects.data(address, slot)
+
+    def _mark_stack(self) -> Iterator[int]:
+        """Yield the collector's mark_stack_t {chunk, cache, index, limit, ...}, which the VM knows: each chunk is {objects, next}."""
+        for word in self._read_vm_words():
+            words = self._objects.words(word, COLLECTOR_WORDS) if word % 8 == 0 else ()
+            for at in range(len(words) - 2):
+                if words[at + 2] >> 32 == CHUNK_OBJECTS >= words[at + 2] & 0xFFFFFFFF:
+                    yield from chain(*(self._list_stack_chunks(first) for first in words[at : at + 2]))
+
+    def _list_stack_chunks(self, address: int) -> Iterator[int]:
+        for _ in range(MOST_CHUNKS):
+            following = self._objects.words(address + 8 * CHUNK_OBJECTS, 1)
+            if not following:
+                return
+            yield address
+            address = following[0]
+
+    def _read_vm_words(self) -> Sequence[int]:
+        """Return the first words of rb_vm_t, found by a Thread, which knows its object and the VM."""
+        for address in self._find_threads():
+            slot = self._objects.slot(address)
+            words = self._objects.words(self._objects.data(address, slot), THREAD_WORDS) if slot else ()
+            if words and words[THREAD_SELF] == address and self._objects.words(words[0], 1):  # a Fiber is in no list
+                return self._objects.words(words[THREAD_VM], VM_WORDS)
+        return ()
+
+    def begin_path(self, start: Start) -> PathMove:
+        """Begin a path at an object. Its memory is its slot and all blocks up to the next object. See Namer."""
+        return PathMove(start.address, start.steps)
+
+    def follow_pointer(self, position: int, hop: Hop, below: Hop) -> Optional[PathMove]:
+        """Follow a pointer; None after the end of an array, in the rest of a block of malloc's, and in a free place of a table. See
+        Namer.
+        """
+        owner, offset = hop.address if self._objects.is_slot(hop.address) else position, hop.find_offset()
+        if offset is None:
+            return PathMove(owner)
+        if not self._objects.is_slot(below.address):
+            return PathMove(owner) if self._leads_on(owner, hop.address + offset, hop.address) else None
+        step = self._find_step(owner, hop.address + offset)
+        return PathMove(owner, [PathStep(*step, TargetAddress(below.address))]) if step is not None else None
+
+    def _leads_on(self, owner: int, place: int, block: int) -> bool:
+        """Return True if the pointer at a place leads to memory that the object has outside its slot, not to another object."""
+        slot, offset = self._objects.slot(owner), place - owner
+        kind = slot[0] & TYPE_MASK if slot else 0
+        layout, has_table = self._objects.layout, kind == HASH and bool(slot[0] & USER[3])
+        if kind == HASH and layout.table is None and offset == 16:
+            return True
+        if kind == HASH or (kind == OBJECT and self._objects.variable_table(slot) is not None and block != owner):
+            table = slot[layout.variables] if kind == OBJECT else self._objects.table_address(owner, slot) if has_table else 0
+            return bool(table) and place - table in TABLE_POINTERS
+        if kind == OBJECT:
+            return offset == 8 * layout.variables
+        return offset == BESIDE[kind] if kind in BESIDE else True
+
+    def _find_step(self, owner: int, place: int) -> Optional[Tuple[str, str]]:
+        """Return kind and text of the step by the pointer at a place in an object's memory."""
+        slot = self._objects.slot(owner)
+        kind = slot[0] & TYPE_MASK if slot else DATA if owner in self._of_threads else 0
+        if kind == OBJECT:
+            return self._name_variable(owner, place, slot)
+        if kind == ARRAY:
+            number = _find_index(place, *self._objects.array(owner, slot))
+            return (steps.INDEX, "[%d]" % number) if number is not None else None
+        if kind == STRUCT:
+            number = _find_index(place, *self._objects.members(owner, slot))
+            names = self._objects.members_of(self._objects.real_class(slot)) if number is not None else ()
+            if number is None:
+                return None
+            return (steps.ATTRIBUTE, "." + names[number]) if number < len(names) and names[number] else (steps.INDEX, "[%d]" % number)
+        if kind == HASH:
+            return self._name_entry(owner, place, slot)
+        if kind not in (DATA, IMEMO):
+            return None
+        path = self._objects.class_path(self._objects.real_class(slot)) if kind == DATA and slot else None
+        if path in BINDINGS:  # a local variable that a Proc or a Binding keeps
+            name = name_captured(self._objects, self._objects.data(owner, slot), place)
+            if name is not None:
+                return steps.CLOSURE, "%s.local_variable_get(:%s)" % (BINDINGS[path or ""], name)
+        return steps.FIELD, ".<%s>" % TYPES[kind]  # written in C: how far in what it has beside its slot is not worth a word
+
+    def _name_variable(self, owner: int, place: int, slot: Sequence[int]) -> Optional[Tuple[str, str]]:
+        table = self._objects.variable_table(slot)
+        if table is not None:
+            entry = _entry_of(table, place)
+            is_value = entry is not None and not entry[1] and not self._objects.is_deleted(table, entry[0])
+            key = self._objects.words(place - 8, 1) if is_value else ()
+            name = self._objects.id_name(key[0]) if key else None
+        else:
+            number = _find_index(place, *self._objects.variables(owner, slot))
+            name = self._objects.variable_names(slot).get(number) if number is not None else None
+        return (steps.ATTRIBUTE, "." + name) if name is not None else None
+
+    def _name_entry(self, owner: int, place: int, slot: Sequence[int]) -> Optional[Tuple[str, str]]:
+        if place == owner + 24:
+            return (steps.ATTRIBUTE, ".default_proc" if slot[0] & USER[2] else ".default")
+        table = self._objects.table(owner, slot)
+        entry = _entry_of(table, place) if table is not None else None
+        if table is None or entry is None or self._objects.is_deleted(table, entry[0]):
+            return None
+        number, is_key = entry
+        identity = self._objects.identity_type  # such a table does not compare contents; one of up to eight entries has no type
+        compares_contents = not table.type or (bool(identity) and table.type != identity)
+        key = self._objects.words(place - 8, 1) if not is_key and compares_contents else ()
+        text = self._format_key(key[0]) if key else None
+        if text is not None:
+            return steps.KEY, "[%s]" % text
+        position = self._objects.position(table, number)
+        return (steps.KEY, ".%s[%d]" % ("keys" if is_key else "values", position)) if position is not None else None
+
+    def _format_key(self, key: int) -> Optional[str]:
+        if key & 1:
+            return "%d" % ((key >> 1) - (key >> 63 << 63))
+        name = self._objects.symbol(key)
+        if name is not None:
+            return ":" + name if name.isidentifier() else ":" + quote_text(name, ESCAPES)
+        text = self._objects.text(key)
+        return quote_text(text, ESCAPES) if text is not None else None
+
+    def contents(self, address: int, size_bytes: int, signature: Optional[str]) -> Optional[str]:
+        slot = self._objects.slot(address)
+        kind = slot[0] & TYPE_MASK if slot else 0
+        if kind == STRING:
+            return "String, {:,} bytes".format(self._objects.bytes_of(slot, address)[1])
+        if kind == ARRAY:
+            return "Array of {:,}".format(self._objects.array(address, slot)[1])
+        if kind == STRUCT:
+            return "Struct of {:,}".format(self._objects.members(address, slot)[1])
+        table = self._objects.table(address, slot) if kind == HASH else None
+        empty = kind == HASH and not slot[0] & USER[3]
+        return "Hash of {:,} entries".format(table.length) if table is not None else "Hash of 0 entries" if empty else None
+
+    def texts(self, address: int, size_bytes: int, signature: Optional[str]) -> Iterable[str]:
+        """Return the texts of an object with its variables, of an Array with its elements. See Namer."""
+        own = self._read_text_start(address)
+        if own is not None:
+            return [own]
+        slot = self._objects.slot(address)
+        kind = slot[0] & TYPE_MASK if slot else 0
+        values: Iterable[int]
+        if kind == HASH:
+            table = self._objects.table(address, slot)
+            entries = self._objects.entries(table._replace(bound=min(table.bound, TEXT_WORDS)) if table is not None else None)
+            values = [key for key, _ in entries]
+        else:
+            within = {ARRAY: self._objects.array, STRUCT: self._objects.members, OBJECT: self._objects.variables}.get(kind)
+            first, count = within(address, slot) if within is not None else (address, size_bytes // 8)
+            values = self._objects.words(first, min(count, TEXT_WORDS))
+        return (text for text in map(self._read_text_start, values) if text is not None)
+
+    def named_texts(self, address: int, size_bytes: int, signature: Optional[str]) -> Iterable[Tuple[str, str]]:
+        """Return (name, text) of instance variables, and of a Struct's members. See Namer."""
+        slot = self._objects.slot(address)
+        kind = slot[0] & TYPE_MASK if slot else 0
+        if kind == OBJECT:
+            told: Iterable[Tuple[str, int]] = self._variables_of(address)
+        elif kind == STRUCT:
+            first, count = self._objects.members(address, slot)
+            told = zip(self._objects.members_of(self._objects.real_class(slot)), self._objects.words(first, min(count, TEXT_WORDS)))
+        else:
+            return ()
+        texts = ((name, self._read_text_start(value)) for name, value in told)
+        return [(name, text) for name, text in texts if text is not None]
+
+    def _read_text_start(self, value: int) -> Optional[str]:
+        """Return the first characters of a String, or a Symbol's name; None for other values."""
+        slot = self._objects.slot(value)
+        if not slot or slot[0] & TYPE_MASK != STRING:
+            return self._objects.symbol(value)
+        place, size = self._objects.bytes_of(slot, value)
+        return decode_text(self._objects.world.read(place, min(size, TEXT_BYTES)))
+
+
+def _find_index(address: int, first: int, count: int) -> Optional[int]:
+    number, rest = divmod(address - first, 8)
+    return number if not rest and 0 <= number < count else None
+
+
+def _entry_of(table: RubyTable, address: int) -> Optional[Tuple[int, bool]]:
+    number, rest = divmod(address - table.address, table.entry_bytes)
+    return (number, rest == table.key_offset) if 0 <= number < table.bound and 0 <= rest - table.key_offset <= 8 else None
+
+
+def _make_start(value: int, kind: str, name: str) -> Start:
+    return Start(value, [PathStep(kind, name, TargetAddress(value))])
+
+
+CONTEXT_WORDS, MOST_STACK_WORDS = 48, 1 << 24
+FRAME_ISEQ, FRAME_SELF, FRAME_EP = 2, 3, 4
+"""Of rb_control_frame_t {pc, sp, iseq, self, ep, ...}."""
+MOST_FRAMES, MOST_LOCALS, MOST_SCOPES = 10_000, 1000, 64
+BODY = 2
+"""Of an instruction sequence {flags, wrapper, body}; body {..., location at 64 with its label, ...}."""
+LABEL = 80
+ENVIRONMENT_WORDS = 2
+"""Between the last local variable and where ep points (VM_ENV_DATA_SIZE - 1)."""
+
+
+def find_ruby_contexts(objects: RubyObjects, threads: Iterable[int]) -> Iterator[RubyContext]:
+    """Return the contexts of Threads and Fibers, each once."""
+    seen = set()
+    for address in threads:
+        slot = objects.slot(address)
+        for context in _read_contexts(objects, address, objects.data(address, slot)) if slot and slot[0] & TYPE_MASK == DATA else ():
+            if context.stack not in seen:
+                seen.add(context.stack)
+                yield context
+
+
+def _read_contexts(objects: RubyObjects, thread: int, address: int) -> Iterator[RubyContext]:
+    # rb_execution_context_t begins {vm_stack, vm_stack_size, cfp}. A fiber's is in it, a
+    # thread points to its own
+    words = objects.words(address, CONTEXT_WORDS)
+    for at in range(len(words) - 2):
+        places = ((address + 8 * at, words[at : at + 3]), (words[at], objects.words(words[at], 3) or (0, 0, 0)))
+        for place, (stack, size, frame) in places:
+            if stack and 0 < size <= MOST_STACK_WORDS and stack < frame <= stack + 8 * size and not (stack | frame) % 8:
+                yield RubyContext(thread, place, stack, stack + 8 * size, frame)
+
+
+def frames_of(objects: RubyObjects, context: RubyContext) -> Iterator[Sequence[int]]:
+    """Return the frames, the innermost first; they grow down from the end of the stack."""
+    size = objects.layout.frame_words
+    frames = range(context.frame, context.end, 8 * size)
+    yield from (objects.words(frame, size) for frame in frames[:MOST_FRAMES])
+
+
+def list_ruby_locals(objects: RubyObjects, context: RubyContext) -> Iterator[Tuple[str, str, int]]:
+    """Yield (function, name, object) of the variables of a context, innermost frame first, and the receiver of each method."""
+    for words in frames_of(objects, context):
+        sequence = objects.slot(words[FRAME_ISEQ]) if words else ()
+        if sequence and sequence[0] & TYPE_MASK == IMEMO:
+            yield from _of_frame(objects, sequence[BODY], words[FRAME_SELF], words[FRAME_EP])
+
+
+def _of_frame(objects: RubyObjects, body: int, self: int, environment: int) -> Iterator[Tuple[str, str, int]]:
+    label, (table, size) = objects.words(body + LABEL, 1), _find_local_table(objects, body)
+    name = objects.text(label[0]) if label else None
+    values = objects.words(environment - 8 * (size + ENVIRONMENT_WORDS), size) if name is not None else ()
+    for number, value in zip(objects.words(table, size) if values else (), values):
+        local = objects.id_name(number)
+        if name is not None and local is not None and objects.type_of(value):
+            yield name, local, value
+    if name is not None and objects.type_of(self):
+        yield name, "self", self
+
+
+def name_captured(objects: RubyObjects, block: int, place: int) -> Optional[str]:
+    """Return the local variable at `place`, among those that a Proc or a Binding has kept: `block` is its rb_block {self, ep, ...}. Each
+    environment is an object {flags, iseq, ep, variables, size}; the word after ep points to it, and the word before ep leads to the
+    enclosing environment.
+    """
+    words = objects.words(block, 2)
+    at = words[1] if words else 0
+    for _ in range(MOST_SCOPES):
+        around = objects.words(at - 8, 3)
+        environment = objects.slot(around[2]) if around else ()
+        if not environment or environment[0] & TYPE_MASK != IMEMO or environment[2] != at:
+            return None
+        number, rest = divmod(place - environment[3], 8)
+        if not rest and 0 <= number < environment[4] & 0xFFFFFFFF:
+            return _read_local_name(objects, environment[1], number)
+        at = around[0] & -4
+    return None
+
+
+def _read_local_name(objects: RubyObjects, sequence: int, number: int) -> Optional[str]:
+    slot = objects.slot(sequence)
+    table, size = _find_local_table(objects, slot[BODY]) if slot and slot[0] & TYPE_MASK == IMEMO else (0, 0)
+    words = objects.words(table + 8 * number, 1) if number < size else ()
+    return objects.id_name(words[0]) if words else None
+
+
+def _find_local_table(objects: RubyObjects, body: int) -> Tuple[int, int]:
+    """Return (address, length) of the names of local variables."""
+    table, size = objects.words(body + objects.layout.local_table, 1), objects.words(body + objects.layout.local_table_size, 1)
+    length = size[0] & 0xFFFFFFFF if size else 0
+    return (table[0], length) if table and length <= MOST_LOCALS else (0, 0)
+
 
 SLOT_BYTES = (40, 80, 160, 320, 640)
 UNIT_BYTES = 8

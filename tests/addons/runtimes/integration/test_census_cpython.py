@@ -1,6 +1,6 @@
 """Objects and pools of CPython as the census finds them, against what the process itself counts.
 
-Files: addons/runtimes/cpython/types.py.
+Files: addons/runtimes/cpython/objects.py.
 """
 
 import json
@@ -11,7 +11,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 import pytest
 
 from gdbheapx.addons.runtimes.cpython import CPython
-from gdbheapx.addons.runtimes.cpython.types import PyBody
+from gdbheapx.addons.runtimes.cpython.objects import PyBody
 from gdbheapx.analysis.census.world import Inner, World, order_rows
 from gdbheapx.inferior.target import open_elf_target
 from gdbheapx.kernel.blocks.stream import CLASS_USED, NativeBlocks

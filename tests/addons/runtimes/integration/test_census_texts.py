@@ -1,6 +1,6 @@
 """Texts of objects that runtimes lay out, shown by `census --show-data`: those that the program itself has put there.
 
-Files: analysis/census/contents.py, addons/runtimes/cpython/paths.py, addons/runtimes/php.py, addons/runtimes/ruby/paths.py.
+Files: analysis/census/contents.py, addons/runtimes/cpython/paths.py, addons/runtimes/php.py, addons/runtimes/ruby/__init__.py.
 """
 
 import re

@@ -1,6 +1,6 @@
 """Paths of names for objects of a Python service, held against what the service itself finds by them.
 
-Files: addons/runtimes/cpython/values.py, addons/runtimes/cpython/interpreter.py, addons/runtimes/cpython/masks.py,
+Files: addons/runtimes/cpython/objects.py, addons/runtimes/cpython/interpreter.py,
 addons/runtimes/cpython/__init__.py, addons/runtimes/cpython/paths.py.
 """
 

@@ -1,6 +1,6 @@
 """Who holds an object of CPython, held against what its own collector says in the process, and how many objects of each type there are.
 
-Files: analysis/reachability/refs.py, addons/runtimes/cpython/masks.py, kernel/blocks/graph.py.
+Files: analysis/reachability/refs.py, addons/runtimes/cpython/objects.py, kernel/blocks/graph.py.
 """
 
 import json

@@ -1,6 +1,6 @@
 """Paths of a Ruby program's objects: the program itself evaluates them, and must get the same objects.
 
-Files: addons/runtimes/ruby/paths.py, addons/runtimes/ruby/objects.py, addons/runtimes/ruby/__init__.py.
+Files: addons/runtimes/ruby/__init__.py, addons/runtimes/ruby/objects.py.
 """
 
 from pathlib import Path

@@ -1,6 +1,6 @@
 """What leads where in a Ruby program, held against what `ObjectSpace.dump_all` writes of each object.
 
-Files: addons/runtimes/ruby/paths.py, addons/runtimes/ruby/objects.py.
+Files: addons/runtimes/ruby/__init__.py, addons/runtimes/ruby/objects.py.
 """
 
 import json

@@ -1,6 +1,6 @@
 """Words that Ruby leaves behind own nothing: each owner has what the program counts for it.
 
-Files: kernel/blocks/stale.h, addons/runtimes/ruby/objects.py, addons/runtimes/ruby/paths.py.
+Files: kernel/blocks/stale.h, addons/runtimes/ruby/objects.py, addons/runtimes/ruby/__init__.py.
 """
 
 from typing import Any, Dict
