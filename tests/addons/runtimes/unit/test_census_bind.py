@@ -1,6 +1,6 @@
 """BIND's structures, by the number that each begins with.
 
-Files: addons/runtimes/bind/__init__.py.
+Files: addons/runtimes/bind.py.
 """
 
 from types import SimpleNamespace
