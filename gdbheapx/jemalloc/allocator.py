@@ -24,7 +24,6 @@ from gdbheapx.jemalloc.extents import (
     sum_absent,
     walk_extents,
 )
-from gdbheapx.jemalloc.find import Jemalloc
 from gdbheapx.jemalloc.help import PURGE
 from gdbheapx.jemalloc.options import counts_stats, list_checks, read_conditions
 from gdbheapx.jemalloc.records import (
@@ -34,6 +33,7 @@ from gdbheapx.jemalloc.records import (
     JemallocHugePages,
     TickerReport,
 )
+from gdbheapx.jemalloc.symbols import Jemalloc
 from gdbheapx.jemalloc.text import sum_arena_rows
 from gdbheapx.jemalloc.threads import JemallocCaches, Tsds, count_cached_bytes, make_cache_rows, read_jemalloc_caches, read_tsds
 from gdbheapx.kernel.blocks.stream import CLASS_OVERHEAD, EVERYTHING, BlockFilter, BlockShape, BlockStream, NativeBlocks, make_blocks

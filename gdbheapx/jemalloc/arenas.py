@@ -12,12 +12,11 @@ from gdbheapx.columns import add_values
 from gdbheapx.errors import UnreadableMemory
 from gdbheapx.inferior.base import BulkSource, Mapping, Target, Thread, TypeSet
 from gdbheapx.jemalloc import codes
-from gdbheapx.jemalloc.find import Jemalloc
 from gdbheapx.jemalloc.layouts import JemallocGeometry, resident_counts_muzzy
-from gdbheapx.jemalloc.symbols import JemallocSymbols, read_arena_pointers, read_own_index
+from gdbheapx.jemalloc.symbols import Jemalloc, JemallocSymbols
 from gdbheapx.kernel.common.in_ram import Ram
 from gdbheapx.kernel.common.library import Kernel
-from gdbheapx.layout.view import LayoutView, read_view
+from gdbheapx.layout.view import LayoutView
 from gdbheapx.problems import PartialSink
 from gdbheapx.units import list_names
 
@@ -55,7 +54,7 @@ class JemallocContext(NamedTuple):
 
     def view(self, struct: str, address: int) -> LayoutView:
         """The struct at `address`. Unreadable if a byte of it is missing."""
-        return read_view(self.target, self.types, struct, address)
+        return self.jemalloc.view(struct, address)
 
     def array(self, struct: str, address: int, count: int) -> List[LayoutView]:
         """The structs from `address` on, read at once. Unreadable if a byte of them is missing."""
@@ -66,11 +65,7 @@ class JemallocContext(NamedTuple):
     def variable(self, name: str, size_bytes: int = 0, signed: bool = False) -> Optional[int]:
         """The integer in the variable `name` (a word unless size_bytes says otherwise); None if this build has none or it cannot be
         read."""
-        symbol = self.symbols.find(name)
-        data = self.target.read_prefix(symbol.address, size_bytes or self.geometry.word_bytes) if symbol is not None else b""
-        if len(data) < (size_bytes or self.geometry.word_bytes):
-            return None
-        return int.from_bytes(data, self.target.byte_order, signed=signed)
+        return self.symbols.read_variable(name, size_bytes, signed)
 
 
 def read_column(view: LayoutView, path: str, member: str, little_endian: bool) -> Optional[List[int]]:
@@ -258,7 +253,7 @@ def read_arenas(context: JemallocContext) -> List[ArenaHandle]:
         what = "narenas_total is %d, more than jemalloc ever makes" % total
         context.report(codes.NARENAS_WRONG, place.address, what, "gdbheapx searches for arenas up to %d" % geometry.narenas)
     try:
-        pointers = read_arena_pointers(context.target, context.symbols, geometry.narenas)
+        pointers = context.jemalloc.read_arena_pointers()
     except UnreadableMemory as problem:
         what = "cannot read jemalloc's array of arenas"
         context.report(codes.ARENAS_UNREADABLE, problem.address, what, "a core must include the bss of %s" % context.jemalloc.module.name)
@@ -280,7 +275,7 @@ def read_arenas(context: JemallocContext) -> List[ArenaHandle]:
         except UnreadableMemory as problem:
             arena.report_unreadable(problem)
             continue
-        own = read_own_index(context.target, context.types, address)
+        own = context.jemalloc.read_own_index(address)
         has_base = view.has("base") and context.types.place("base_s", "ind") is not None  # in the arena's block
         if own != index and (own is not None or has_base):
             says = "that says it is arena %d" % own if own is not None else "with an unreadable base: it is not an arena"
@@ -302,7 +297,7 @@ def hides_dirty_pages(context: JemallocContext) -> Optional[bool]:
 def report_missing_arenas(context: JemallocContext, indexes: Iterable[int]) -> None:
     """Reports arenas that have extents and no place in arenas[]: one is taken out only when it has none left (ctl.c: arena_i_destroy)."""
     try:
-        pointers = read_arena_pointers(context.target, context.symbols, context.geometry.narenas)
+        pointers = context.jemalloc.read_arena_pointers()
     except UnreadableMemory:
         return  # was told
     for index in indexes:

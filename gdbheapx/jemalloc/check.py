@@ -30,7 +30,7 @@ from gdbheapx.jemalloc.extents import (
 )
 from gdbheapx.jemalloc.plan import find_arena_locks
 from gdbheapx.jemalloc.stats import read_bin_stats
-from gdbheapx.jemalloc.symbols import find_bin_addresses, find_current_slabs, find_leaf, name_bin_struct, read_slab_begin, read_words
+from gdbheapx.jemalloc.symbols import read_words
 from gdbheapx.jemalloc.threads import JemallocCaches, Tsds
 from gdbheapx.kernel.blocks.stream import BlockFilter
 from gdbheapx.kernel.jemalloc import records as api
@@ -172,17 +172,16 @@ def check_bins(
 
 def check_metadata(context: JemallocContext, findings: JemallocFindings, arena: ArenaHandle, has_stats: bool) -> None:
     """Check the blocks of metadata, and the slabs that bins point to."""
-    target, types, geometry = context.target, context.types, context.geometry
     base = read_base(context, arena.read()) if has_stats else None
     mapped = base.get("mapped") if base is not None else None
     there = sum(end - start for start, end in list_base_blocks(context, arena)) if has_stats else 0
     if mapped is not None and mapped != there:
         what = "the base of arena %d counts 0x%x bytes, its blocks have 0x%x" % (arena.index, mapped, there)
         findings.add(codes.BASE_MAPPED, arena.address, what, arena.index)
-    for szind, place in find_current_slabs(target, context.symbols, types, geometry, arena.address):
-        slab = target.read_word(place)
+    for szind, place in context.jemalloc.find_current_slabs(arena.address):
+        slab = context.target.read_word(place)
         try:
-            is_good = bool(read_slab_begin(target, types, geometry, arena.index, szind, slab))
+            is_good = bool(slab and context.jemalloc.check_slab(arena.index, szind, slab)[1])
         except UnreadableMemory:
             is_good = False
         if not is_good:
@@ -208,7 +207,7 @@ def check_rtree_caches(context: JemallocContext, findings: JemallocFindings, tsd
                     if key == INVALID_KEY or not leaf:
                         continue
                     if key not in leaves:
-                        leaves[key] = find_leaf(target, context.geometry, key)
+                        leaves[key] = context.jemalloc.find_leaf(key)
                     if leaves[key] != leaf:
                         where = record.address + place.offset + 2 * word * number
                         what = "a thread remembers the rtree node 0x%x for 0x%x, the tree has 0x%x" % (leaf, key, leaves[key])
@@ -302,11 +301,11 @@ class ExtentLists:
 
     def _add_bins(self, arena: ArenaHandle, view: LayoutView) -> None:
         context, active = self._context, self._context.geometry.states.active
-        struct = name_bin_struct(context.types)
+        struct = context.jemalloc.bin_struct
         heap = context.types.first(struct, *("slabs_nonfull." + name for name in HEAP_ROOTS))
         full = context.types.first(struct, *("slabs_full." + name for name in RING_HEADS))
         size = context.types.size_bytes(struct)
-        for szind, shards in enumerate(find_bin_addresses(context.target, context.symbols, context.types, context.geometry.bins, view)):
+        for szind, shards in enumerate(context.jemalloc.find_bin_addresses(view)):
             numbers, counted = [], 0
             has_count = context.types.place(struct, "stats.nonfull_slabs") is not None
             for shard in shards:

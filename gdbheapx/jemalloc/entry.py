@@ -10,8 +10,8 @@ from gdbheapx.inferior.base import Target
 from gdbheapx.jemalloc.help import PURGE
 
 if TYPE_CHECKING:
-    from gdbheapx.jemalloc.find import Jemalloc
     from gdbheapx.jemalloc.records import JemallocArena, JemallocFacts
+    from gdbheapx.jemalloc.symbols import Jemalloc
 
 
 class JemallocEntry(Allocator["Jemalloc", "JemallocFacts"]):

@@ -28,7 +28,6 @@ from gdbheapx.jemalloc.arenas import (
     unpack_pointers,
 )
 from gdbheapx.jemalloc.records import JemallocArena, JemallocBin, JemallocHugePages
-from gdbheapx.jemalloc.symbols import find_current_slabs, find_leaf, look_up_extent, read_arena_pointers
 from gdbheapx.jemalloc.threads import JemallocCaches
 from gdbheapx.kernel.blocks.pages import PinShape
 from gdbheapx.kernel.common.in_ram import InRam
@@ -188,8 +187,8 @@ def leaves_stale_elements(context: JemallocContext) -> bool:
     if guarded is None:
         return False
     try:
-        for arena in read_arena_pointers(context.target, context.symbols, geometry.narenas):
-            slabs = find_current_slabs(context.target, context.symbols, context.types, geometry, arena) if arena else []
+        for arena in context.jemalloc.read_arena_pointers():
+            slabs = context.jemalloc.find_current_slabs(arena) if arena else []
             for _, place in slabs:
                 slab = context.target.read_word(place)
                 if slab and guarded.of(context.view(geometry.extent_struct, slab)["e_bits"]):
@@ -556,7 +555,7 @@ def find_extent(context: JemallocContext, address: int) -> Optional[LocatedExten
     """The extent that holds the address; None if there is none."""
     geometry = context.geometry
     try:
-        struct = look_up_extent(context.target, geometry, address) or _search_backwards(context, address)
+        struct = context.jemalloc.look_up_extent(address) or _search_backwards(context, address)
         if not struct:
             return None
         view = context.view(geometry.extent_struct, struct)
@@ -584,14 +583,14 @@ def _search_backwards(context: JemallocContext, address: int) -> Optional[int]:
     bits, width = shape.levels[-1], geometry.word_bytes * (1 if shape.compact else 2)
     page = (address & (1 << shape.lg_vaddr) - 1) >> geometry.lg_page
     for _ in range(MOST_LEAVES):
-        node, index = find_leaf(context.target, geometry, page << geometry.lg_page), page & (1 << bits) - 1
+        node, index = context.jemalloc.find_leaf(page << geometry.lg_page), page & (1 << bits) - 1
         data = context.target.read_prefix(node, (index + 1) * width) if node else b""
         column = unpack_pointers(context, data[: len(data) // width * width])
         last = next((number for number in range(len(column) - 1, -1, -1) if column[number]), None)
         if last is not None:
             element = last // (width // geometry.word_bytes)
             base_page = page - index + element
-            return look_up_extent(context.target, geometry, base_page << geometry.lg_page)
+            return context.jemalloc.look_up_extent(base_page << geometry.lg_page)
         page = page - index - 1
         if page < 0:
             return None

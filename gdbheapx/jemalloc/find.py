@@ -1,55 +1,18 @@
 """Find every jemalloc in a target: object, prefix, release, types, constants; explain those that cannot be read."""
 
 import re
-from functools import partial
-from typing import Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from gdbheapx.allocators.records import Instances
 from gdbheapx.errors import HeapxError, UnreadableMemory
-from gdbheapx.inferior.base import Module, Symbol, Target, TypeSet
-from gdbheapx.jemalloc.layouts import (
-    ENUMERATORS,
-    MAX_ARENAS,
-    NEWEST_KNOWN,
-    PAGE_BYTES,
-    STRUCTS,
-    TYPE_UNITS,
-    TYPES_ELSEWHERE,
-    JemallocGeometry,
-    StructTable,
-    Version,
-    add_pack_variables,
-    assemble_geometry,
-    count_commits_after,
-    find_version,
-    is_read,
-    list_rtree_shapes,
-    may_differ,
-    parse_jemalloc_release,
-    read_bin_infos,
-    text_has_ticker_bug,
-    was_tried,
-)
-from gdbheapx.jemalloc.structure import (
-    FOUND_BY,
-    StructureMatch,
-    TsdFinder,
-    find_fitting_tables,
-    locate_structure,
-)
-from gdbheapx.jemalloc.symbols import JemallocSymbols, prove_layout, read_scalar, read_words
-from gdbheapx.jemalloc.traces import (
-    BIN_STRIDES,
-    JemallocSuspect,
-    JemallocTraces,
-    find_thread_image,
-    find_traces,
-    read_arena_table,
-    read_object_texts,
-)
+from gdbheapx.inferior.base import Module, Target, TypeSet
+from gdbheapx.jemalloc import layouts
+from gdbheapx.jemalloc.layouts import JemallocGeometry, StructTable, Version, parse_jemalloc_release
+from gdbheapx.jemalloc.structure import TsdFinder, find_fitting_tables, locate_structure
+from gdbheapx.jemalloc.symbols import Jemalloc, JemallocSymbols, prove_layout, read_words
+from gdbheapx.jemalloc.traces import BIN_STRIDES, JemallocSuspect, JemallocTraces, find_traces, read_arena_table, read_object_texts
 from gdbheapx.kernel.jemalloc.records import BinLayout
 from gdbheapx.layout import pack as packs
-from gdbheapx.model import AllocatorInfo
 from gdbheapx.problems import ALLOCATOR_UNREAD
 
 DISTRIBUTED = re.compile(r"/(usr/)?lib(64|/[^/]+)?/libjemalloc\.so\.2$")
@@ -72,7 +35,6 @@ OTHER_RELEASE = "other-release"
 """Before 5."""
 UNREADABLE = "unreadable"
 """Not initialised yet, or its memory cannot be read."""
-HASH_DIGITS = 12
 
 
 class UnreadJemalloc(NamedTuple):
@@ -106,7 +68,7 @@ def make_unread(
 ) -> UnreadJemalloc:
     """Make the record of a jemalloc that cannot be read. `release`: by its traces, where there is no version text."""
     told = text or release
-    bug = text_has_ticker_bug(told)
+    bug = layouts.text_has_ticker_bug(told)
     what = _describe_unread(module, reason, told)
     if page_bytes is not None:
         what += "; its pages are %d bytes" % page_bytes
@@ -115,18 +77,8 @@ def make_unread(
     return UnreadJemalloc(module, what, suggest_file(target, module, reason.why), reason.why, text, page_bytes, bug)
 
 
-def shorten_version(text: Optional[str]) -> str:
-    """A version text with a hash that people can compare; a release without one."""
-    if text is None:
-        return ""
-    if count_commits_after(text) == 0 and parse_jemalloc_release(text) is not None:
-        return text.split("-")[0]
-    head, _, digits = text.partition("-g")
-    return "%s-g%s" % (head, digits[:HASH_DIGITS]) if digits else text
-
-
 def _describe_unread(module: Module, reason: NotReadable, text: Optional[str]) -> str:
-    name = ("jemalloc %s" % shorten_version(text)).rstrip() + " in %s" % module.name
+    name = ("jemalloc %s" % layouts.shorten_version(text)).rstrip() + " in %s" % module.name
     evidence = " (%s)" % reason.evidence if reason.evidence else ""
     if reason.why == STRIPPED:
         what = "cannot read %s: it has no symbols, and its build is not among the bundled packs (build-id %s)"
@@ -137,7 +89,7 @@ def _describe_unread(module: Module, reason: NotReadable, text: Optional[str]) -
         release = parse_jemalloc_release(text)
         between = "it does not state its release"
         if release is not None:
-            between = "it was made %d commits after %d.%d.%d" % (count_commits_after(text), *release)
+            between = "it was made %d commits after %d.%d.%d" % (layouts.count_commits_after(text), *release)
         return "cannot read %s: %s, and no layout could be verified for it%s" % (name, between, evidence)
     if reason.why == WRONG_LAYOUT:
         return "cannot read %s: its memory does not match its layout%s" % (name, evidence)
@@ -163,139 +115,66 @@ def suggest_file(target: Target, module: Module, why: str) -> Optional[str]:
     return keep
 
 
-TypeSource = Tuple[TypeSet, str, Optional[StructTable]]
-"""Types; `debug-info`, `pack` (of this very build) or `table` (of another build with the same structs); the table."""
-ANCHOR = "arenas"
-
-
-def iterate_geometries(target: Target, symbols: JemallocSymbols, types: TypeSet, version: Version) -> Iterator[JemallocGeometry]:
+def iterate_geometries(symbols: JemallocSymbols, types: TypeSet, version: Version) -> Iterator[JemallocGeometry]:
     """Every geometry that the constants allow, the likeliest first; they differ in the radix tree. HeapxError if constants are
     unreadable."""
     try:
-        base = _read_geometry(target, symbols, types, version)
+        base = _read_geometry(symbols, types, version)
     except UnreadableMemory as problem:
         hint = "a core must include the data and bss of %s" % symbols.module.name
         raise HeapxError("cannot read its constants: %s" % problem.message, hint, code=problem.code)
-    if base is None:
-        return
-    root, elements = _find_rtree_root(target, symbols, types)
-    if not root or not elements:
-        return
-    leaf = types.structs.get("rtree_leaf_elm_s")
-    typed = types.place("rtree_s", "root")
-    compact = "le_bits" in leaf.members if leaf is not None and typed is not None and elements == typed.count else None
-    for shape in list_rtree_shapes(elements, base.lg_page, len(base.size_classes), compact, base.word_bytes):
-        yield base._replace(rtree_root=root, rtree=shape)
-
-
-def _find_rtree_root(target: Target, symbols: JemallocSymbols, types: TypeSet) -> Tuple[int, int]:
-    """Address and number of elements of rtree_s.root; by the variable's own size, as configure may have given it another one than the
-    types'."""
     for name, struct, path in (("arena_emap_global", "emap_s", "rtree.root"), ("extents_rtree", "rtree_s", "root")):
         symbol, place = symbols.find(name), types.place(struct, path)
-        if symbol is not None and place is not None:
-            size = symbols.size_bytes(name)
-            elements = place.count if not size else 1 << max(0, ((size - place.offset) // target.word_bytes).bit_length() - 1)
-            return symbol.address + place.offset, elements
-    return 0, 0
+        if base is None or symbol is None or place is None:
+            continue
+        # by the variable's own size, as configure may have given rtree_s.root another one than the types'
+        size, elements = symbols.size_bytes(name), place.count
+        if size:
+            elements = 1 << max(0, ((size - place.offset) // base.word_bytes).bit_length() - 1)
+        leaf, typed = types.structs.get("rtree_leaf_elm_s"), types.place("rtree_s", "root")
+        compact = "le_bits" in leaf.members if leaf is not None and typed is not None and elements == typed.count else None
+        for shape in layouts.list_rtree_shapes(elements, base.lg_page, len(base.size_classes), compact, base.word_bytes):
+            yield base._replace(rtree_root=symbol.address + place.offset, rtree=shape)
+        return
 
 
-def _read_geometry(target: Target, symbols: JemallocSymbols, types: TypeSet, version: Version) -> Optional[JemallocGeometry]:
+def _read_geometry(symbols: JemallocSymbols, types: TypeSet, version: Version) -> Optional[JemallocGeometry]:
     """Everything but the radix tree; None if what is there cannot be jemalloc's."""
-    sizes, pages = _read_size_table(target, symbols, types, "sz_index2size_tab"), _read_size_table(target, symbols, types, "sz_pind2sz_tab")
-    if not sizes or not pages:
-        return None
+    target, tables = symbols.target, []
+    for name in ("sz_index2size_tab", "sz_pind2sz_tab"):
+        symbol, count = symbols.find(name), _count_elements(symbols, types, name, target.word_bytes)
+        if symbol is None or not 0 < count <= 4096:
+            return None
+        tables.append(read_words(target, symbol.address, count))
+    sizes, pages = tables
     if not any(sizes):
         what = "it is not initialised, because the process has not called it yet"
         raise HeapxError(what, "retry after the first call", code=ALLOCATOR_UNREAD)
-    bins = _read_bins(target, symbols, types)
-    narenas = read_scalar(target, symbols, "narenas_total", 4)
-    huge = read_scalar(target, symbols, "huge_arena_ind", 4)
-    threshold = read_scalar(target, symbols, "oversize_threshold", target.word_bytes)
-    made = assemble_geometry(target, types, version, sizes, pages[:-1], bins)
+    made = layouts.assemble_geometry(target, types, version, sizes, pages[:-1], _read_bins(symbols, types))
+    narenas, huge = symbols.read_variable("narenas_total", 4), symbols.read_variable("huge_arena_ind", 4)
     return made and made._replace(
-        narenas=min(MAX_ARENAS, narenas) if narenas is not None else MAX_ARENAS,
-        manual_arena_base=read_scalar(target, symbols, "manual_arena_base", 4),
-        huge_arena=huge if huge and threshold else None,
-        large_pad_bytes=read_scalar(target, symbols, "sz_large_pad", target.word_bytes) or 0,
-        size_from_extent=bool(read_scalar(target, symbols, "opt_disable_large_size_classes", 1)),
+        narenas=min(layouts.MAX_ARENAS, narenas) if narenas is not None else layouts.MAX_ARENAS,
+        manual_arena_base=symbols.read_variable("manual_arena_base", 4),
+        huge_arena=huge if huge and symbols.read_variable("oversize_threshold") else None,
+        large_pad_bytes=symbols.read_variable("sz_large_pad") or 0,
+        size_from_extent=bool(symbols.read_variable("opt_disable_large_size_classes", 1)),
     )
 
 
-def _read_size_table(target: Target, symbols: JemallocSymbols, types: TypeSet, name: str) -> List[int]:
-    """A table of size_t; empty if this build has none."""
-    symbol, typed = symbols.find(name), types.variables.get(name)
-    size = symbols.size_bytes(name)
-    count = size // target.word_bytes if size else typed.count if typed is not None else 0
-    return read_words(target, symbol.address, count) if symbol is not None and 0 < count <= 4096 else []
-
-
-def _read_bins(target: Target, symbols: JemallocSymbols, types: TypeSet) -> List[BinLayout]:
+def _read_bins(symbols: JemallocSymbols, types: TypeSet) -> List[BinLayout]:
     for name, struct in (("bin_infos", "bin_info_s"), ("arena_bin_info", "arena_bin_info_s")):
         symbol = symbols.find(name)
         struct = struct if struct in types.structs else "bin_info_s"
-        if symbol is None or struct not in types.structs:
-            continue
-        size, typed = symbols.size_bytes(name), types.variables.get(name)
-        count = size // types.size_bytes(struct) if size else typed.count if typed is not None else 0
-        if not 0 < count <= 256:
-            return []
-        return read_bin_infos(target, types, symbol.address, count, struct)
+        if symbol is not None and struct in types.structs:
+            count = _count_elements(symbols, types, name, types.size_bytes(struct))
+            return layouts.read_bin_infos(symbols.target, types, symbol.address, count, struct) if 0 < count <= 256 else []
     return []
 
 
-class Jemalloc(NamedTuple):
-    """An instance of jemalloc in the target, with everything constant about it."""
-
-    id: str
-    module: Module
-    version: Version
-    """The release its types belong to."""
-    version_text: Optional[str]
-    """The string it was built with, such as `5.3.0-0-g54ead...`; None if it has none to read."""
-    symbols: JemallocSymbols
-    types: TypeSet
-    geometry: JemallocGeometry
-    layout_source: str
-    address_source: str
-    owns_malloc: Optional[bool]
-    calibrated_slabs: int
-    """Slabs on which types and constants were proven; 0 where no bin has one yet."""
-    named_arenas: int
-    """Arenas that name their own index where these types have it."""
-    fitting: Optional[str] = None
-    """The layout that was found to fit, if neither debug information nor a pack of this build has it."""
-
-    @property
-    def is_partial(self) -> bool:
-        """No layout is its: only its extents are read, by what every build from 5.3.0 on has in common."""
-        return self.symbols.by_structure and self.fitting is None
-
-    @property
-    def version_name(self) -> str:
-        """Return the release for people, with commits and hash for a snapshot between releases; without a version text the release of
-        its types."""
-        release = parse_jemalloc_release(self.version_text)
-        if release is not None:
-            return shorten_version(self.version_text) if may_differ(self.version_text) else "%d.%d.%d" % release
-        newest = "5.3.1 or newer" if self.version > NEWEST_KNOWN else "%d.%d.%d" % self.version
-        return "5.3.0 or newer" if self.is_partial else newest
-
-    @property
-    def unlisted(self) -> Optional[str]:
-        """Return a warning for a build that was never tried; None for a listed one."""
-        if was_tried(self.version, self.version_text) or (self.fitting is not None and self.version_text is None):
-            return None  # a core without the file has no text: the table of the build that was tried fits
-        return "jemalloc %s is newer than 5.3.1, the newest tested: gdbheapx reads it by the fields that it has" % (
-            self.version_text or "of unknown version"
-        )
-
-    def info(self) -> AllocatorInfo:
-        """The entry of the envelope."""
-        name = self.module.file_name
-        return AllocatorInfo(
-            self.id, "jemalloc", self.version_name, name, self.module.build_id, self.layout_source, self.address_source, self.owns_malloc
-        )
+def _count_elements(symbols: JemallocSymbols, types: TypeSet, name: str, element_bytes: int) -> int:
+    """Elements of the array `name`, by the symbol table, else by its type; 0 if this build has none."""
+    size, typed = symbols.size_bytes(name), types.variables.get(name)
+    return size // element_bytes if size else typed.count if typed is not None else 0
 
 
 def find_jemallocs(target: Target, suspects: Sequence[JemallocSuspect]) -> Instances:
@@ -303,151 +182,133 @@ def find_jemallocs(target: Target, suspects: Sequence[JemallocSuspect]) -> Insta
     read: List[Jemalloc] = []
     not_read: List[UnreadJemalloc] = []
     for suspect in suspects:
-        own_id = "jemalloc#%d" % (len(read) + 1) if read else "jemalloc"
         is_named = suspect.prefix is not None or suspect.pack is not None
-        candidate = _read_named(target, suspect, own_id) if is_named else _read_nameless(target, suspect.module, suspect.traces, own_id)
-        if isinstance(candidate, Jemalloc):
-            read.append(candidate)
-        else:
+        candidate = _read_named(target, suspect) if is_named else _read_nameless(target, suspect.module, suspect.traces)
+        if isinstance(candidate, UnreadJemalloc):
             not_read.append(candidate)
+            continue
+        owner = target.dynamic_symbol("malloc")
+        owns_malloc = owner.module.base == suspect.module.base if owner is not None else None
+        own_id = "jemalloc#%d" % (len(read) + 1) if read else "jemalloc"
+        read.append(candidate._replace(id=own_id, owns_malloc=owns_malloc))
     return Instances(read, not_read)
 
 
-def _read_named(target: Target, suspect: JemallocSuspect, own_id: str) -> "Jemalloc | UnreadJemalloc":
+def _read_named(target: Target, suspect: JemallocSuspect) -> Union[Jemalloc, UnreadJemalloc]:
     """A jemalloc in an object with its symbols, or of which there is a pack."""
     module, pack = suspect.module, suspect.pack
     symbols = JemallocSymbols(target, module, pack.prefix if pack is not None else suspect.prefix or "", pack)
     try:
-        return _describe_named(target, module, symbols, own_id)
+        return _describe_named(symbols)
     except HeapxError as problem:
         reason = problem if isinstance(problem, NotReadable) else NotReadable(UNREADABLE, problem.message)
         if reason.why in (SNAPSHOT, NO_LAYOUT):
-            left = _read_nameless(target, module, find_traces(target, module), own_id)
+            left = _read_nameless(target, module, find_traces(target, module))
             if isinstance(left, Jemalloc) and left.is_partial:
                 return left
-        made = make_unread(target, module, reason, read_version_text(symbols), _read_page_bytes(target, symbols))
+        made = make_unread(target, module, reason, read_version_text(symbols), _read_page_bytes(symbols))
         return made if made.hint else made._replace(hint=problem.hint)
 
 
-def _read_nameless(target: Target, module: Module, seen: Optional[JemallocTraces], own_id: str) -> "Jemalloc | UnreadJemalloc":
+def _read_nameless(target: Target, module: Module, seen: Optional[JemallocTraces]) -> Union[Jemalloc, UnreadJemalloc]:
     """A jemalloc in an object without its symbols: it exports mallctl, or its traces were found. It is read by its structure, or named."""
     text = (seen.constants if seen is not None else read_object_texts(target, module)).version_text
-    located = locate_structure(target, module, seen) if seen is not None and is_read(text) else None
-    if isinstance(located, StructureMatch):
-        if located.proof.slabs or not _may_be_another(text, located.table):
-            found = (located.version, text, located.symbols, located.types, located.geometry, "table", FOUND_BY)
-            owns, proof = _owns_malloc(target, module), located.proof
-            return Jemalloc(own_id, module, *found, owns, proof.slabs, proof.named, located.table)
-        located = "no slab confirms the layout of %s" % located.table
-    release = seen.release if seen is not None else None
-    bins = seen.bins if seen is not None else None
-    reason = NotReadable(STRIPPED, located or "") if is_read(text) else NotReadable(OTHER_RELEASE)
-    return make_unread(target, module, reason, text, bins.page_bytes if bins is not None else None, release)
+    located = locate_structure(target, module, seen) if seen is not None and layouts.is_read(text) else ""
+    if isinstance(located, Jemalloc):
+        if located.calibrated_slabs or not _may_be_another(text, located.fitting):
+            return located._replace(version_text=text)
+        located = "no slab confirms the layout of %s" % located.fitting
+    reason = NotReadable(STRIPPED, located) if layouts.is_read(text) else NotReadable(OTHER_RELEASE)
+    page_bytes = seen.bins.page_bytes if seen is not None and seen.bins is not None else None
+    return make_unread(target, module, reason, text, page_bytes, seen.release if seen is not None else None)
 
 
 def _may_be_another(text: Optional[str], table: Optional[str]) -> bool:
     """A build with this version text may not be what the table is of, though it fits: only slabs prove it."""
-    return may_differ(text) and not (table is not None and "-g" in table and (text or "").startswith(table))
+    return layouts.may_differ(text) and not (table is not None and "-g" in table and (text or "").startswith(table))
 
 
-def _owns_malloc(target: Target, module: Module) -> Optional[bool]:
-    owner = target.dynamic_symbol("malloc")
-    return owner.module.base == module.base if owner is not None else None
-
-
-def _read_page_bytes(target: Target, symbols: JemallocSymbols) -> Optional[int]:
+def _read_page_bytes(symbols: JemallocSymbols) -> Optional[int]:
     """The first page size class, if jemalloc has filled its table."""
-    size = read_scalar(target, symbols, "sz_pind2sz_tab", target.word_bytes)
-    return size if size and size in BIN_STRIDES else None
+    size = symbols.read_variable("sz_pind2sz_tab")
+    return size if size in BIN_STRIDES else None
 
 
-def _describe_named(target: Target, module: Module, symbols: JemallocSymbols, own_id: str) -> Jemalloc:
-    """Types, release and constants of one candidate. NotRead, with what was seen, if it is not to be read."""
-    anchor = symbols.find(ANCHOR)
-    text = read_version_text(symbols)
-    if not is_read(text):
+def _describe_named(symbols: JemallocSymbols) -> Jemalloc:
+    """Types, release and constants of one candidate. NotReadable, with what was seen, if it is not to be read."""
+    target, anchor, text = symbols.target, symbols.find("arenas"), read_version_text(symbols)
+    if not layouts.is_read(text):
         raise NotReadable(OTHER_RELEASE)
     if anchor is None:
         raise NotReadable(NO_LAYOUT, "the address of its arenas is unknown")
     tried: List[Tuple[str, str]] = []  # where types came from, and what does not hold with them
-    for types, source, table in _find_type_sources(target, symbols, anchor, text):
-        version = table.version if table is not None else find_version(types, symbols.find("opt_confirm_conf") is not None)
+    for types, source, table in _find_type_sources(symbols, anchor.address, text):
+        has_confirm_conf = symbols.find("opt_confirm_conf") is not None
+        version = table.version if table is not None else layouts.find_version(types, has_confirm_conf)
         if version is None:
             tried.append((source, "not a layout of jemalloc 5"))
             continue
-        is_own, name = source != "table", table.name if table is not None else None
-        made = list(iterate_geometries(target, symbols, types, version))
-        proofs = [prove_layout(target, symbols, types, geometry, is_own) for geometry in made]
-        if not is_own and _may_be_another(text, name):
-            layout = name or "%d.%d.%d" % version
-            proofs = [
-                proof if proof.slabs or proof.wrong else proof._replace(wrong="no slab confirms the layout of %s" % layout)
-                for proof in proofs
-            ]
-        held = [(geometry, proof) for geometry, proof in zip(made, proofs) if proof.wrong is None]
-        if held:
-            geometry, proof = max(held, key=lambda pair: bool(pair[1].slabs))
-            symbols.tell(partial(make_tsd_finder, target, module, types, anchor.address, geometry.page_bytes))
-            places = "debug-info" if source == "debug-info" else anchor.source
-            owns = _owns_malloc(target, module)
-            own = (own_id, module, version, text, symbols, types, geometry, source, places, owns)
-            return Jemalloc(*own, proof.slabs, proof.named, name)
-        tried += [(source, str(proof.wrong)) for proof in proofs]
-        if not proofs:
-            tried.append((source, "its page size or radix tree does not match any known build"))
+        places, name = source if source == "debug-info" else anchor.source, table.name if table is not None else None
+        proven: List[Jemalloc] = []
+        wrong: List[str] = []
+        for geometry in iterate_geometries(symbols, types, version):
+            made = Jemalloc(target, symbols, types, version, geometry, "", text, source, places, fitting=name)
+            proof = prove_layout(made, is_own=source != "table")
+            if isinstance(proof, str):
+                wrong.append(proof)
+            elif source == "table" and not proof.calibrated_slabs and _may_be_another(text, name):
+                wrong.append("no slab confirms the layout of %s" % (name or "%d.%d.%d" % version))
+            else:
+                proven.append(proof)
+        if proven:
+            best = max(proven, key=lambda proof: bool(proof.calibrated_slabs))
+            symbols.find_tsds = TsdFinder(symbols, types, best.geometry.page_bytes).find
+            return best
+        wrong = wrong or ["its page size or radix tree does not match any known build"]
+        tried += [(source, one) for one in wrong]
     told = "; ".join(dict.fromkeys("%s: %s" % pair for pair in tried))
-    if may_differ(text) and all(source == "table" for source, _ in tried):
+    if layouts.may_differ(text) and all(source == "table" for source, _ in tried):
         raise NotReadable(SNAPSHOT, told)
-    if not tried:
-        raise NotReadable(NO_LAYOUT)
-    raise NotReadable(WRONG_LAYOUT, told)
+    raise NotReadable(WRONG_LAYOUT if tried else NO_LAYOUT, told)
 
 
-def make_tsd_finder(target: Target, module: Module, types: TypeSet, arenas: int, page_bytes: int) -> TsdFinder:
-    """The search for thread-local storage by structure."""
-    pointers = sorted(read_arena_table(target, arenas, page_bytes).pointers.values())
-    return TsdFinder(target, module, types, pointers, find_thread_image(target.thread_local_image(module))[0])
+TypeSource = Tuple[TypeSet, str, Optional[StructTable]]
+"""Types; `debug-info`, `pack` (of this very build) or `table` (of another build with the same structs); the table."""
 
 
-def _find_type_sources(target: Target, symbols: JemallocSymbols, anchor: Symbol, text: Optional[str]) -> List[TypeSource]:
-    """List the sources of types, best first: debug information, its own pack, packs of the same release whose sizes agree."""
+def _find_type_sources(symbols: JemallocSymbols, arenas: int, text: Optional[str]) -> List[TypeSource]:
+    """List the sources of types, best first: debug information, its own pack, the tables that its arenas have, one without types if they
+    have none, packs of the same release whose sizes agree."""
     if symbols.pack is not None:
         return [(symbols.pack.types, "pack", None)]
-    types = _read_debug_types(target, symbols, text)
-    if types is not None and "arena_s" in types.structs and "tsd_s" in types.structs:
+    types = _read_debug_types(symbols, text)
+    if types is not None and "tsd_s" in types.structs:
         return [(types, "debug-info", None)]
-    alike = (pack.types for pack in packs.shipped_packs() if _has_same_sizes(symbols, pack, text))
-    return _find_fitting_types(target, symbols, anchor) or [(types, "table", None) for types in alike]
+    page = _read_page_bytes(symbols) or layouts.PAGE_BYTES
+    table = read_arena_table(symbols.target, arenas, page)
+    if not table.pointers:
+        return [(pack.types, "table", None) for pack in packs.shipped_packs() if _has_same_sizes(symbols, pack, text)]
+    rows = symbols.size_bytes("bin_infos")
+    fitting = find_fitting_tables(symbols.target, table, rows // BIN_STRIDES[page] if rows else None, symbols.tsd_bytes)
+    return [(layouts.add_pack_variables(one), "table", one) for one in fitting] or [(TypeSet(), "table", None)]
 
 
-def _find_fitting_types(target: Target, symbols: JemallocSymbols, anchor: Symbol) -> List[TypeSource]:
-    """List the tables that its arenas have; one without types if they have none."""
-    page = _read_page_bytes(target, symbols) or PAGE_BYTES
-    arenas = read_arena_table(target, anchor.address, page)
-    if not arenas.pointers:
-        return []
-    rows, tsd_bytes = symbols.size_bytes("bin_infos"), symbols.thread_local_bytes("tsd_tls")
-    nbins = rows // BIN_STRIDES[page] if rows else None
-    fitting = find_fitting_tables(target, arenas, nbins, tsd_bytes)
-    return [(add_pack_variables(table), "table", table) for table in fitting] or [(TypeSet(), "table", None)]
-
-
-def _read_debug_types(target: Target, symbols: JemallocSymbols, text: Optional[str]) -> Optional[TypeSet]:
+def _read_debug_types(symbols: JemallocSymbols, text: Optional[str]) -> Optional[TypeSet]:
     """The types in the unit of one function of jemalloc.c, which has nearly all; the few others from a pack of the same release.
 
     Where there is no such pack, from the units that use them: with a build's -g3, gdb takes seconds to read one more.
     """
-    near = symbols.near()
-    types = target.types(near, STRUCTS, (), ENUMERATORS, symbols.prefix) if near is not None else None
+    target, near = symbols.target, symbols.main_unit
+    types = target.types(near, layouts.STRUCTS, (), layouts.ENUMERATORS, symbols.prefix) if near is not None else None
     if types is None or "arena_s" not in types.structs:
         return None
-    table = None if may_differ(text) else next((pack for pack in packs.shipped_packs() if _has_same_sizes(symbols, pack, text)), None)
-    if table is not None:
-        types.update(TypeSet({name: table.types.structs[name] for name in TYPES_ELSEWHERE if name in table.types.structs}))
+    alike = () if layouts.may_differ(text) else (pack for pack in packs.shipped_packs() if _has_same_sizes(symbols, pack, text))
+    for pack in alike:
+        types.update(TypeSet({name: pack.types.structs[name] for name in layouts.TYPES_ELSEWHERE if name in pack.types.structs}))
         return types
-    for function, wanted in TYPE_UNITS.items():
+    for function, wanted in layouts.TYPE_UNITS.items():
         names = [name for name in wanted if name not in types.structs]
-        near = symbols.near(function) if names else None
+        near = target.function(symbols.module, symbols.prefix + function) if names else None
         more = target.types(near, names, (), (), symbols.prefix) if near is not None else None
         if more is not None:
             types.update(more)
@@ -461,19 +322,11 @@ def _has_same_sizes(symbols: JemallocSymbols, pack: packs.Pack, text: Optional[s
         return False
     names = [name for name in ("bin_infos", "sz_index2size_tab", "arenas") if name in pack.symbols]
     pairs = [(symbols.size_bytes(name), pack.symbols[name][1]) for name in names]
-    pairs.append((symbols.thread_local_bytes("tsd_tls"), pack.thread_locals.get("tsd_tls", (0, 0))[1]))
+    pairs.append((symbols.tsd_bytes, pack.thread_locals.get("tsd_tls", (0, 0))[1]))
     known = [(mine, theirs) for mine, theirs in pairs if mine and theirs]
     return len(known) >= 2 and all(mine == theirs for mine, theirs in known)
 
 
 def read_version_text(symbols: JemallocSymbols) -> Optional[str]:
     """JEMALLOC_VERSION, which no symbol names: as the build's pack or the object's constant data has it."""
-    if symbols.pack is not None and symbols.pack.version_text:
-        return symbols.pack.version_text
-    return symbols.texts.version_text
-
-
-def is_initialized(target: Target, jemalloc: Jemalloc) -> Optional[bool]:
-    """malloc_init_state is malloc_init_initialized (0); None if it is not known."""
-    state = read_scalar(target, jemalloc.symbols, "malloc_init_state", 4)
-    return None if state is None else state == 0
+    return (symbols.pack.version_text if symbols.pack is not None else None) or symbols.texts.version_text

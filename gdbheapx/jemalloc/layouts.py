@@ -193,6 +193,19 @@ def count_commits_after(text: Optional[str]) -> int:
     return int(match.group(4) or 0) if match is not None else 0
 
 
+HASH_DIGITS = 12
+
+
+def shorten_version(text: Optional[str]) -> str:
+    """A version text with a hash that people can compare; a release without one."""
+    if text is None:
+        return ""
+    if count_commits_after(text) == 0 and parse_jemalloc_release(text) is not None:
+        return text.split("-")[0]
+    head, _, digits = text.partition("-g")
+    return "%s-g%s" % (head, digits[:HASH_DIGITS]) if digits else text
+
+
 def may_differ(text: Optional[str]) -> bool:
     """A build with this version text may have another layout than any release: a snapshot between two, or one that does not say what it
     is."""
@@ -460,22 +473,22 @@ class JemallocGeometry(NamedTuple):
     fields: Dict[str, BitField]
     """e_bits."""
     states: ExtentStates
-    rtree_root: int
+    rtree_root: int = 0
     """Address of rtree_s.root[]."""
-    rtree: RtreeShape
-    leaf_low_bits: int
+    rtree: RtreeShape = RtreeShape(48, (18, 18), True)
+    leaf_low_bits: int = 1
     """Low bits of a compact leaf element that are not the extent's address: 1 (slab) to 5.2, 7 (edata is 128-byte aligned) from 5.3."""
-    sign_extend: bool
+    sign_extend: bool = False
     """Addresses are sign-extended from lg_vaddr bits."""
-    narenas: int
+    narenas: int = MAX_ARENAS
     """narenas_total."""
-    manual_arena_base: Optional[int]
+    manual_arena_base: Optional[int] = None
     """Arenas from here on were made by arenas.create."""
-    huge_arena: Optional[int]
+    huge_arena: Optional[int] = None
     """huge_arena_ind; None if there is none."""
-    large_pad_bytes: int
+    large_pad_bytes: int = 0
     """sz_large_pad."""
-    size_from_extent: bool
+    size_from_extent: bool = False
     """A large allocation's usable size is its extent's less large_pad_bytes (opt.disable_large_size_classes), not its size class."""
 
     @property
@@ -510,13 +523,6 @@ def assemble_geometry(
         extent_struct=extent,
         fields=make_ebits_fields(version, len(sizes), regs),
         states=read_extent_states(types, version),
-        rtree_root=0,
-        rtree=RtreeShape(48, (18, 18), True),
         leaf_low_bits=7 if extent == "edata_s" else 1,
         sign_extend=target.arch.sign_extends,
-        narenas=MAX_ARENAS,
-        manual_arena_base=None,
-        huge_arena=None,
-        large_pad_bytes=0,
-        size_from_extent=False,
     )

@@ -17,7 +17,6 @@ from gdbheapx.jemalloc.arenas import (
 )
 from gdbheapx.jemalloc.layouts import MAX_ARENAS
 from gdbheapx.jemalloc.stats import GAP_BYTES
-from gdbheapx.jemalloc.symbols import find_bin_addresses, name_bin_struct, read_own_index
 from gdbheapx.layout.view import LayoutView
 from gdbheapx.model import AllocatorInfo
 
@@ -112,7 +111,7 @@ class JemallocMeter:
         arenas = []
         for index, address in enumerate(unpack_pointers(context, data[: len(data) // word * word])):
             if address and self._checked.get(address) != index:
-                own = read_own_index(context.target, context.types, address)
+                own = context.jemalloc.read_own_index(address)
                 if own not in (None, index):
                     continue  # it is being made, or what was here is no arena any more
                 self._checked[address] = index
@@ -170,11 +169,11 @@ class JemallocMeter:
         """Find the counters of regions in the arena's bins, which never move."""
         if arena.address not in self._spans:
             context = self._context
-            struct = name_bin_struct(context.types)
+            struct = context.jemalloc.bin_struct
             counter, size = context.types.place(struct, "stats.curregs"), context.types.size_bytes(struct)
             if counter is None or counter.size_bytes != WORD or counter.offset % WORD:
                 raise KeyError(struct)
-            addresses = find_bin_addresses(context.target, context.symbols, context.types, context.geometry.bins, arena)
+            addresses = context.jemalloc.find_bin_addresses(arena)
             pairs = [(address, info.reg_size_bytes) for shards, info in zip(addresses, context.geometry.bins) for address in shards]
             spans = self._spans[arena.address] = _merge_spans(sorted(pairs), size, counter.offset)
             ends = [start + size_bytes - arena.address for start, size_bytes, _, _ in spans]

@@ -11,10 +11,10 @@ from gdbheapx.errors import UnreadableMemory
 from gdbheapx.hints import hint_command
 from gdbheapx.jemalloc.arenas import ArenaHandle, JemallocContext
 from gdbheapx.jemalloc.decay import read_background
-from gdbheapx.jemalloc.find import STRIPPED, is_initialized, suggest_file
+from gdbheapx.jemalloc.find import STRIPPED, suggest_file
 from gdbheapx.jemalloc.layouts import has_ticker_bug, keeps_profile_text, list_config_names, takes_cache_oblivious
 from gdbheapx.jemalloc.records import JemallocArena, JemallocConditions, RefusedOption
-from gdbheapx.jemalloc.symbols import PROFILER, find_bin_addresses, name_bin_struct
+from gdbheapx.jemalloc.symbols import PROFILER
 from gdbheapx.jemalloc.threads import Tsds
 from gdbheapx.layout.pack import shipped_text
 from gdbheapx.model import Check, HistogramRow
@@ -416,13 +416,13 @@ def counts_stats(context: JemallocContext, listed: Sequence[ArenaHandle]) -> Opt
 
     arena.c counts curslabs before a slab becomes slabcur, under `if (config_stats)`: 5.0 to 5.3.1.
     """
-    struct = name_bin_struct(context.types)
+    struct = context.jemalloc.bin_struct
     if context.types.place(struct, "stats.curslabs") is None:
         return None
     uncounted = False
     for arena in listed[:MAX_ARENAS_TRIED]:
         try:
-            addresses = find_bin_addresses(context.target, context.symbols, context.types, context.geometry.bins, arena.read())
+            addresses = context.jemalloc.find_bin_addresses(arena.read())
             views = [context.view(struct, address) for shards in addresses for address in shards]
             if any(view.get("stats.curslabs") for view in views):
                 return True
@@ -518,7 +518,7 @@ def _check_names(context: JemallocContext) -> Check:
 
 def _check_proof(context: JemallocContext) -> Check:
     jemalloc = context.jemalloc
-    if is_initialized(context.target, jemalloc) is False:
+    if context.variable("malloc_init_state", 4) not in (None, 0):  # malloc_init_initialized
         return Check("", False, "jemalloc is still being initialised: its figures may be incomplete", "retry")
     if not jemalloc.calibrated_slabs:
         whose = "has its" if jemalloc.named_arenas == 1 else "have their"
@@ -541,7 +541,7 @@ def _check_constants(context: JemallocContext) -> Check:
 
 
 def _check_tsd(context: JemallocContext, tsds: Tsds) -> Check:
-    local, threads = context.symbols.thread_local("tsd_tls"), len(context.target.threads())
+    local, threads = context.symbols.find_thread_locals(), len(context.target.threads())
     if local is None:
         unknown = "cached blocks count as used if their cache is not on the arenas' lists, and blind threads may go undetected"
         return Check("thread caches", False, "thread-local storage of this jemalloc not found", unknown)

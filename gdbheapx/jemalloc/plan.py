@@ -11,11 +11,10 @@ from gdbheapx.hints import hint_command
 from gdbheapx.inferior.base import Function, Module, StoppedThread, Target, TypeSet
 from gdbheapx.jemalloc.arenas import ArenaHandle, JemallocContext
 from gdbheapx.jemalloc.decay import BLIND, UNKNOWN
-from gdbheapx.jemalloc.find import Jemalloc
 from gdbheapx.jemalloc.help import PURGE
 from gdbheapx.jemalloc.layouts import has_ticker_bug
 from gdbheapx.jemalloc.records import JemallocArena, TickerReport
-from gdbheapx.jemalloc.symbols import find_bin_addresses, name_bin_struct
+from gdbheapx.jemalloc.symbols import Jemalloc
 from gdbheapx.jemalloc.text import TickersAnswer
 from gdbheapx.jemalloc.traces import BACKGROUND_NAME
 from gdbheapx.jemalloc.verdict import huge_dirty_hint
@@ -113,9 +112,9 @@ def find_arena_locks(context: JemallocContext, arena: ArenaHandle) -> List[Held]
         view = arena.read()
     except UnreadableMemory:
         return locks
-    struct = name_bin_struct(context.types)
+    struct = context.jemalloc.bin_struct
     try:
-        addresses = find_bin_addresses(context.target, context.symbols, context.types, context.geometry.bins, view)
+        addresses = context.jemalloc.find_bin_addresses(view)
     except UnreadableMemory:
         addresses = []
         locks.append(Held("arena %d: its bins, which cannot be read" % arena.index, None))

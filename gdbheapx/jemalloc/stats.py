@@ -53,7 +53,7 @@ from gdbheapx.jemalloc.options import (
     read_option_value,
     read_running,
 )
-from gdbheapx.jemalloc.symbols import find_bin_addresses, name_bin_struct, read_words
+from gdbheapx.jemalloc.symbols import read_words
 from gdbheapx.jemalloc.threads import CountedCaches
 from gdbheapx.layout.view import LayoutView
 
@@ -176,8 +176,8 @@ MEMORY_KEYS = (
 
 def read_bin_stats(context: JemallocContext, arena: LayoutView) -> List[Figures]:
     """Make a row for each bin, by szind. Unreadable if the bins cannot be found; an unreadable one is reported, its figures None."""
-    addresses = find_bin_addresses(context.target, context.symbols, context.types, context.geometry.bins, arena)
-    struct = name_bin_struct(context.types)
+    addresses = context.jemalloc.find_bin_addresses(arena)
+    struct = context.jemalloc.bin_struct
     by_address = read_views(context, struct, (address for shards in addresses for address in shards), GAP_BYTES)
     lock = "lock" if context.types.place(struct, "lock") is not None else "mtx"
     bins = []

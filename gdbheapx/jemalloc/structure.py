@@ -1,56 +1,18 @@
 """Read a jemalloc that names nothing by its structure: find arenas, layout, bins, radix tree, options and tsd in memory, and prove them."""
 
 from array import array
+from functools import cached_property
 from itertools import islice
-from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Set, Tuple, Union
 
 from gdbheapx import kernel as kernels
 from gdbheapx.errors import UnreadableMemory
-from gdbheapx.inferior.base import Member, Module, StructType, Symbol, Target, ThreadLocal, TypeSet
-from gdbheapx.jemalloc.layouts import (
-    UNRELEASED,
-    JemallocGeometry,
-    RtreeShape,
-    StructTable,
-    Version,
-    assemble_geometry,
-    changes_bins,
-    compute_size_classes,
-    compute_slab_bytes,
-    find_quantum,
-    find_struct_tables,
-    has_extent_sizes,
-    make_rtree_shape,
-    read_bin_infos,
-    read_extent_states,
-    select_page_classes,
-    split_first_release,
-)
-from gdbheapx.jemalloc.symbols import (
-    JemallocSymbols,
-    LayoutProof,
-    find_current_slabs,
-    look_up_extent,
-    prove_layout,
-    read_scalar,
-    read_slab_begin,
-    read_words,
-)
-from gdbheapx.jemalloc.traces import (
-    ARENA_POINTERS,
-    BASE_OFFSETS,
-    PAGE_BYTES,
-    PIECE_BYTES,
-    ArenaTable,
-    BaseBlocks,
-    JemallocTraces,
-    find_arena_table,
-    find_base_pointers,
-    list_writable_ranges,
-    read_own_memory,
-)
+from gdbheapx.inferior.base import Member, Module, StructType, Target, ThreadLocal, TypeSet
+from gdbheapx.jemalloc import layouts, traces
+from gdbheapx.jemalloc.layouts import JemallocGeometry, RtreeShape, StructTable, Version
+from gdbheapx.jemalloc.symbols import HELD_PER_FAILED, Jemalloc, JemallocSymbols, prove_layout
+from gdbheapx.jemalloc.traces import PAGE_BYTES, ArenaTable, BaseBlocks, JemallocTraces, find_base_pointers
 from gdbheapx.kernel.jemalloc.records import BinLayout
-from gdbheapx.layout.view import read_view
 from gdbheapx.ranges import unite_ranges
 
 ARENAS_TRIED = 8
@@ -62,7 +24,7 @@ def find_fitting_tables(
 ) -> List[StructTable]:
     """The tables whose layout most of the arenas have; of those with that many bins and a tsd of that size, where these are known."""
     blocks, votes = BaseBlocks(target, arenas.page_bytes), {}  # type: BaseBlocks, Dict[str, int]
-    likely = find_struct_tables(arenas.page_bytes, target.arch.mutex_bytes)
+    likely = layouts.find_struct_tables(arenas.page_bytes, target.arch.mutex_bytes)
     tried = list(arenas.pointers.values())[:ARENAS_TRIED]
     for arena in tried:
         places = find_base_pointers(target, arena, blocks.base_of(arena) or 0)
@@ -71,15 +33,6 @@ def find_fitting_tables(
                 votes[table.name] = votes.get(table.name, 0) + 1
     fits = [table for table in likely if 2 * votes.get(table.name, 0) > len(tried)]
     return [table for table in fits if nbins in (None, table.nbins) and tsd_bytes in (None, table.tsd_bytes)]
-
-
-def find_own_arena_table(
-    target: Target, module: Module, memory: Iterable[Tuple[int, bytes]], page_bytes: int = PAGE_BYTES
-) -> Optional[ArenaTable]:
-    """find_arenas, within what the object can hold."""
-    arenas = find_arena_table(target, memory, page_bytes)
-    spans = target.writable_segments(module)
-    return arenas if arenas is not None and any(start <= arenas.address < end for start, _, end in spans) else None
 
 
 TSD_LINKS = ("tsd_link", "tcache.tsd_link")
@@ -205,11 +158,6 @@ def _find_pointers(target: Target, memory: Sequence[Tuple[int, bytes]]) -> Dict[
     return dict(sorted(first.items())[:MOST_POINTERS])
 
 
-def _find_link(types: TypeSet) -> Optional[int]:
-    """Find the offset at which tsd_nominal_tsds links a tsd."""
-    return next((place.offset for place in (types.place("tsd_s", path) for path in TSD_LINKS) if place is not None), None)
-
-
 def _follow_rings(words: Iterable[int], link: int, read: Callable[[int, int], int]) -> Iterator[int]:
     """Members of circular lists whose head is one of these words: each leads to the next, and back."""
     for word in words:
@@ -248,11 +196,18 @@ def _follow_descriptors(types: TypeSet, arenas: Sequence[int], read: Callable[[i
 class TsdFinder:
     """The place in every thread; looked for once, when the threads' registers are known."""
 
-    def __init__(self, target: Target, module: Module, types: TypeSet, arenas: Sequence[int], rtree_ctx: Optional[int]) -> None:
-        self._target, self._module, self._types, self._arenas = target, module, types, arenas
-        context = _find_tsd_offset(types, "rtree_ctx")
-        self._offset = rtree_ctx - context if rtree_ctx is not None and context is not None else None
+    def __init__(self, symbols: JemallocSymbols, types: TypeSet, page_bytes: int) -> None:
+        self._symbols, self._types, self._page_bytes = symbols, types, page_bytes
+        self._target, self._module = symbols.target, symbols.module
+        self._offset: Optional[int] = None
         self._distance: Optional[int] = None
+
+    @cached_property
+    def _arenas(self) -> Sequence[int]:
+        anchor = self._symbols.find("arenas")
+        return (
+            sorted(traces.read_arena_table(self._target, anchor.address, self._page_bytes).pointers.values()) if anchor is not None else ()
+        )
 
     def find(self) -> Optional[ThreadLocal]:
         """Find each thread's tsd; None if its place is unknown."""
@@ -263,13 +218,14 @@ class TsdFinder:
         if self._distance is not None:
             return self._target.beside_thread_pointer(self._distance)
         if self._offset is None:
-            self._offset = self._search_offset()
+            context = _find_tsd_offset(self._types, "rtree_ctx")
+            rtree_ctx = traces.find_thread_image(self._target.thread_local_image(self._module))[0]
+            self._offset = self._search_offset() if rtree_ctx is None or context is None else rtree_ctx - context
         return self._target.thread_local_at(self._module, self._offset) if self._offset is not None else None
 
     def _search_beside(self) -> Optional[int]:
         """Find the distance from the thread pointer at which most threads have a tsd, if the file with the relocations that show the
-        object's block
-        is not here. None if two distances have as many."""
+        object's block is not here. None if two distances have as many."""
         arena, internal = _find_tsd_offset(self._types, "arena"), _find_tsd_offset(self._types, "iarena")
         storage = self._target.arch.storage
         if arena is None or internal is None or storage.tcb_bytes is storage.self_words is None:
@@ -328,7 +284,6 @@ MOST_NODES = 64
 """Elements of the root and of nodes above the leaves that are followed for the proof."""
 MOST_LEAF_BYTES = 4 << 20
 MOST_PROOF_EXTENTS = 512
-HELD_PER_FAILED = 4
 ENTRIES_BETWEEN = 12
 """Words between the last two pointers to the base, at most."""
 WORD = 8
@@ -377,7 +332,9 @@ def read_sized_word(target: Target, address: int, size_bytes: int) -> int:
 def find_newest_tables(page_bytes: int, mutex_bytes: Sequence[int]) -> Sequence[StructTable]:
     """The last table of each mutex that the machine may have."""
     return list(
-        {table.mutex_bytes: table for table in find_struct_tables(page_bytes, mutex_bytes) if "emap_s" in table.types.structs}.values()
+        {
+            table.mutex_bytes: table for table in layouts.find_struct_tables(page_bytes, mutex_bytes) if "emap_s" in table.types.structs
+        }.values()
     )
 
 
@@ -417,28 +374,28 @@ def _has_own_blocks(target: Target, table: StructTable, arenas: ArenaTable) -> b
         if not base:
             continue
         block, last, left = read_sized_word(target, base + place, WORD), 0, MOST_BLOCKS
-        while block and left and not block % PIECE_BYTES:
+        while block and left and not block % traces.PIECE_BYTES:
             last, block, left = block, read_sized_word(target, block + WORD, WORD), left - 1
-        held += not block and base - last in BASE_OFFSETS.values()
+        held += not block and base - last in traces.BASE_OFFSETS.values()
     return 2 * held > len(arenas.pointers)
 
 
 # ---------------------------------------------------------------------------------------------------- the proof
 
 
-def prove_extents(target: Target, types: TypeSet, geometry: JemallocGeometry, arenas: Set[int]) -> int:
+def prove_extents(jemalloc: Jemalloc, arenas: Set[int]) -> int:
     """Return the slabs that prove that the radix tree leads to extents of these arenas which contain the addresses looked up; 0 if most
     extents do not."""
-    pairs = islice(_iterate_extents(target, geometry), MOST_PROOF_EXTENTS)
-    kinds = [_classify_extent(target, types, geometry, arenas, address, extent) for address, extent in pairs]
+    kinds = [_classify_extent(jemalloc, arenas, *pair) for pair in islice(_iterate_extents(jemalloc), MOST_PROOF_EXTENTS)]
     slabs = kinds.count("slab")
     return slabs if slabs + kinds.count("large") >= HELD_PER_FAILED * kinds.count("") else 0
 
 
-def _classify_extent(target: Target, types: TypeSet, geometry: JemallocGeometry, arenas: Set[int], address: int, extent: int) -> str:
+def _classify_extent(jemalloc: Jemalloc, arenas: Set[int], address: int, extent: int) -> str:
     """`slab`, `large` or `unused`: an extent that contains the address, with nothing in it that contradicts; else nothing."""
+    geometry = jemalloc.geometry
     try:
-        view = read_view(target, types, geometry.extent_struct, extent)
+        view = jemalloc.view(geometry.extent_struct, extent)
     except UnreadableMemory:
         return ""
     of = {name: field.of(view["e_bits"]) for name, field in geometry.fields.items()}
@@ -456,13 +413,21 @@ def _classify_extent(target: Target, types: TypeSet, geometry: JemallocGeometry,
     return "slab" if size == info.slab_size_bytes and bin(bitmap).count("1") == of["nfree"] else ""
 
 
-def _iterate_extents(target: Target, geometry: JemallocGeometry) -> Iterator[Tuple[int, int]]:
+def _iterate_extents(jemalloc: Jemalloc) -> Iterator[Tuple[int, int]]:
     """Iterate over (address, extent) of leaf elements in pages that are there, each extent once."""
-    shape, left = geometry.rtree, MOST_LEAF_BYTES
+    target, geometry, shape, left = jemalloc.target, jemalloc.geometry, jemalloc.geometry.rtree, MOST_LEAF_BYTES
     seen: Set[int] = set()
     width = WORD if shape.compact else 2 * WORD
     mask = (1 << shape.lg_vaddr) - 1 & ~((1 << geometry.leaf_low_bits) - 1)
-    for key, leaf in _iterate_leaves(target, geometry):
+    nodes = [(0, geometry.rtree_root)]  # (the key above it, address)
+    for bits in shape.levels[:-1]:
+        following: List[Tuple[int, int]] = []
+        for key, node in nodes:
+            for low, high in target.present_ranges(node, node + (WORD << bits)):
+                words = array("Q", target.read_prefix(low, high - low & -WORD))
+                following += [(key << bits | (low - node) // WORD + number, word) for number, word in enumerate(words) if word]
+        nodes = [pair for pair in following if not pair[1] % 64][:MOST_NODES]
+    for key, leaf in nodes:
         for low, high in target.present_ranges(leaf, leaf + (width << shape.levels[-1])):
             data = target.read_prefix(low, min(high - low, left))
             left -= len(data)
@@ -472,19 +437,6 @@ def _iterate_extents(target: Target, geometry: JemallocGeometry) -> Iterator[Tup
                 if extent and extent not in seen:
                     seen.add(extent)
                     yield (key << shape.levels[-1] | (low - leaf) // width + number) << geometry.lg_page, extent
-
-
-def _iterate_leaves(target: Target, geometry: JemallocGeometry) -> Iterator[Tuple[int, int]]:
-    """(the key above it, address) of leaf nodes."""
-    nodes, shape = [(0, geometry.rtree_root)], geometry.rtree
-    for bits in shape.levels[:-1]:
-        following: List[Tuple[int, int]] = []
-        for key, node in nodes:
-            for low, high in target.present_ranges(node, node + (WORD << bits)):
-                words = array("Q", target.read_prefix(low, high - low & -WORD))
-                following += [(key << bits | (low - node) // WORD + number, word) for number, word in enumerate(words) if word]
-        nodes = [pair for pair in following if not pair[1] % 64][:MOST_NODES]
-    yield from nodes
 
 
 SLABS_LOOKED_UP = 4
@@ -506,8 +458,6 @@ OPTION_VARIABLES = {"zero_realloc": "opt_zero_realloc_action", "prof_time_resolu
 """Options whose variable is called otherwise."""
 LEAST_LARGE_PAGES = 4
 """SC_LARGE_MINCLASS."""
-FOUND_BY = "probe"
-"""Where its addresses come from, in the envelope's word."""
 
 
 def is_plausible_root(target: Target, geometry: JemallocGeometry) -> bool:
@@ -524,12 +474,12 @@ def is_plausible_root(target: Target, geometry: JemallocGeometry) -> bool:
     return bool(used) and all(number in mapped for number in used)
 
 
-def measure_padding(target: Target, types: TypeSet, geometry: JemallocGeometry) -> Optional[int]:
+def measure_padding(jemalloc: Jemalloc) -> Optional[int]:
     """Measure sz_large_pad by large allocations; None if there are too few."""
-    aligned = 0
-    for _, extent in islice(_iterate_extents(target, geometry), MOST_PROOF_EXTENTS):
+    aligned, geometry = 0, jemalloc.geometry
+    for _, extent in islice(_iterate_extents(jemalloc), MOST_PROOF_EXTENTS):
         try:
-            view = read_view(target, types, geometry.extent_struct, extent)
+            view = jemalloc.view(geometry.extent_struct, extent)
         except UnreadableMemory:
             continue
         bits, fields = view["e_bits"], geometry.fields
@@ -588,84 +538,18 @@ def _find_variable(target: Target, code: int, starts: Sequence[int], spans: Sequ
     return next((place for place in places if any(start <= place < end for start, _, end in spans)), None)
 
 
-class StructureSymbols(JemallocSymbols):
-    """The few variables whose places memory itself shows; None for all others.
-
-    Its public functions are exported as those of any library, unless it is linked into a stripped program.
-    """
-
-    def __init__(self, target: Target, module: Module, places: Dict[str, int]) -> None:
-        super().__init__(target, module, "", None)
-        self._places = places
-        self.option_names: Sequence[str] = ()
-        """`opt_NAME` of every option that mallctl knows, whether or not its variable is known."""
-
-    @property
-    def by_structure(self) -> bool:
-        return True
-
-    def add(self, name: str, place: Optional[int]) -> None:
-        """Another variable, if it was found."""
-        if place is not None:
-            self._places[name] = place
-
-    def options(self, leaves: Dict[str, Optional[int]]) -> None:
-        """Add the options of this build, with the places that are known."""
-        self.option_names = ["opt_" + name for name in leaves]
-        for name, place in leaves.items():
-            self.add(OPTION_VARIABLES.get(name, "opt_" + name), place)
-
-    def find(self, name: str) -> Optional[Symbol]:
-        place = self._places.get(name)
-        return None if place is None else Symbol(name, place, self.module, FOUND_BY)
-
-    def near(self, function: Optional[str] = None) -> Optional[Symbol]:
-        return None
-
-    def size_bytes(self, name: str) -> Optional[int]:
-        return None
-
-    def thread_local_bytes(self, name: str) -> Optional[int]:
-        return None
-
-    def constant(self, name: str) -> Optional[int]:
-        return None
-
-    def names(self, start: str) -> List[str]:
-        return []  # of what no table knows the width is not known either
-
-    def thread_local(self, name: str) -> Optional[ThreadLocal]:
-        return self._tsds_by_structure(name)
-
-    def prepare(self) -> None:
-        self._target.prepare_thread_local_at(self.module)
-        _ = self.texts, self.public_names
-
-
-class StructureMatch(NamedTuple):
-    """A jemalloc that was found by its structure."""
-
-    symbols: StructureSymbols
-    types: TypeSet
-    version: Version
-    geometry: JemallocGeometry
-    proof: LayoutProof
-    table: Optional[str]
-    """Name of the table that fits; None where none does, and only what every build from 5.3.0 on says of itself is read."""
-
-
-def locate_structure(target: Target, module: Module, seen: JemallocTraces) -> "StructureMatch | str":
+def locate_structure(target: Target, module: Module, seen: JemallocTraces) -> Union[Jemalloc, str]:
     """Read the jemalloc whose traces were found in this object; else return the reason why it cannot be read."""
-    memory = list(read_own_memory(target, module))
-    arenas = find_own_arena_table(target, module, memory, seen.bins.page_bytes if seen.bins is not None else PAGE_BYTES)
-    if arenas is None:
+    memory = list(traces.read_own_memory(target, module))
+    arenas = traces.find_arena_table(target, memory, seen.bins.page_bytes if seen.bins is not None else PAGE_BYTES)
+    if arenas is None or not _lies_within(target, module, arenas.address, 1):
         return "no arenas were found"
     search = _StructureSearch(target, module, seen, memory, arenas)
     fitting = find_fitting_tables(target, arenas, seen.bins.nbins if seen.bins is not None else None)
     wrong: List[str] = [] if fitting else ["no known layout fits its arenas"]
     for table in (*search.choose_tables(fitting), None):
         made = search.match_table(table) if table is not None else search.match_unlisted()
-        if isinstance(made, StructureMatch):
+        if isinstance(made, Jemalloc):
             return made
         wrong.append(made)
     return "; ".join(dict.fromkeys(wrong))
@@ -678,6 +562,7 @@ class _StructureSearch:
         self, target: Target, module: Module, seen: JemallocTraces, memory: Sequence[Tuple[int, bytes]], arenas: ArenaTable
     ) -> None:
         self.target, self.module, self.seen, self.memory, self.arenas = target, module, seen, memory, arenas
+        self.symbols = JemallocSymbols(target, module, "", None, {"arenas": arenas.address})
 
     def choose_tables(self, fitting: Sequence[StructTable]) -> List[StructTable]:
         """Choose a table for each kind of arena and bins: the one whose tsd_s the threads have."""
@@ -694,106 +579,103 @@ class _StructureSearch:
             one_of_each.append(chosen)
         return one_of_each
 
-    def match_table(self, table: StructTable) -> "StructureMatch | str":
+    def match_table(self, table: StructTable) -> Union[Jemalloc, str]:
         """Prove this layout; else return why it does not hold."""
-        target, module, arenas = self.target, self.module, self.arenas
-        sizes = compute_size_classes(table.quantum_bytes)
-        version, types = split_first_release(table.version, table.types, target.thread_local_image(module))
-        bins = self._find_bin_infos(table, sizes)
-        base = assemble_geometry(target, types, version, sizes, select_page_classes(sizes, table.page_bytes), bins)
+        sizes = layouts.compute_size_classes(table.quantum_bytes)
+        version, types = layouts.split_first_release(table.version, table.types, self.target.thread_local_image(self.module))
+        pages, bins = layouts.select_page_classes(sizes, table.page_bytes), self._find_bin_infos(table, sizes)
+        base = layouts.assemble_geometry(self.target, types, version, sizes, pages, bins)
         if base is None:
             return "its bins do not match"
-        base = base._replace(narenas=max(arenas.pointers) + 1)
-        symbols = StructureSymbols(target, module, {"arenas": arenas.address})
-        symbols.tell(lambda: TsdFinder(target, module, types, sorted(arenas.pointers.values()), self.seen.rtree_ctx))
-        proven: List[Tuple[JemallocGeometry, LayoutProof]] = []
+        self.symbols.find_tsds = TsdFinder(self.symbols, types, self.arenas.page_bytes).find
+        base = base._replace(narenas=max(self.arenas.pointers) + 1)
+        candidate = Jemalloc(self.target, self.symbols, types, version, base, fitting=table.name)
+        proven: List[Jemalloc] = []
         why = "its radix tree was not found"
-        for root, shape in self._find_rtree_roots(symbols, types, base):
-            geometry = base._replace(rtree_root=root, rtree=shape)
-            proof = prove_layout(target, symbols, types, geometry, False)
-            if proof.wrong is None and (proof.slabs or is_plausible_root(target, geometry)):
-                proven.append((geometry, proof))
-            else:
-                why = proof.wrong or why
+        for root, shape in self._find_rtree_roots(candidate):
+            made = prove_layout(candidate._replace(geometry=base._replace(rtree_root=root, rtree=shape)), is_own=False)
+            if isinstance(made, str):
+                why = made
+            elif made.calibrated_slabs or is_plausible_root(self.target, made.geometry):
+                proven.append(made)
         if not proven:
             return "%s: %s" % (table.name, why)
-        geometry, proof = max(proven, key=lambda pair: pair[1].slabs)
-        if has_extent_sizes(version):
-            padding = measure_padding(target, types, geometry)
+        best = max(proven, key=lambda made: made.calibrated_slabs)
+        geometry = best.geometry
+        if layouts.has_extent_sizes(version):
+            padding = measure_padding(best)
             pad_bytes = geometry.page_bytes if padding is None else padding  # that of most builds
             geometry = geometry._replace(size_from_extent=True, large_pad_bytes=pad_bytes)
-        symbols.add("tcaches", find_explicit_caches(target, types, self.memory))
-        symbols.options(find_option_leaves(target, module, self.memory))
-        return StructureMatch(symbols, types, version, _add_arena_kinds(target, symbols, geometry), proof, table.name)
+        self._add_variables({"tcaches": find_explicit_caches(self.target, types, self.memory)})
+        return best._replace(geometry=self._add_arena_kinds(geometry))
 
     def _find_bin_infos(self, table: StructTable, sizes: Sequence[int]) -> List[BinLayout]:
         """Read the bins from memory, where opt.slab_sizes and opt.bin_shards may have changed them; compute those of releases before 5.2,
         which keep them among constants."""
-        pairs = ((size, compute_slab_bytes(size, table.page_bytes)) for size in sizes[: table.nbins])
+        pairs = ((size, layouts.compute_slab_bytes(size, table.page_bytes)) for size in sizes[: table.nbins])
         computed = [BinLayout(size, slab, slab // size, 1) for size, slab in pairs]
-        if self.seen.bins is None or not changes_bins(table.version):
+        if self.seen.bins is None or not layouts.changes_bins(table.version):
             return computed
         try:
-            return read_bin_infos(self.target, table.types, self.seen.bins.address, table.nbins)
+            return layouts.read_bin_infos(self.target, table.types, self.seen.bins.address, table.nbins)
         except UnreadableMemory:
             return computed
 
     def _list_shapes(self, geometry: JemallocGeometry) -> List[RtreeShape]:
         sizes = len(geometry.size_classes)
-        shapes = (make_rtree_shape(bits, geometry.lg_page, sizes) for bits in self.target.arch.address_bits)
+        shapes = (layouts.make_rtree_shape(bits, geometry.lg_page, sizes) for bits in self.target.arch.address_bits)
         return [shape for shape in shapes if shape is not None]
 
-    def _find_rtree_roots(self, symbols: StructureSymbols, types: TypeSet, geometry: JemallocGeometry) -> List[Tuple[int, RtreeShape]]:
+    def _find_rtree_roots(self, candidate: Jemalloc) -> List[Tuple[int, RtreeShape]]:
         """Find every root and shape that may be it, to be proven."""
-        shapes = self._list_shapes(geometry)
+        shapes, types = self._list_shapes(candidate.geometry), candidate.types
         place, emap = types.place("emap_s", "rtree.root"), types.place("arena_s", "pa_shard.emap")
         if place is not None and emap is not None:
             words = [read_sized_word(self.target, arena + emap.offset, WORD) for arena in self.arenas.pointers.values()]
             best = max(dict.fromkeys(words), key=words.count)  # the arena_emap_global that most arenas name
             return [(best + place.offset, shape) for shape in shapes] if best not in (0, UNREADABLE_WORD) else []
-        slabs: List[Tuple[int, int]] = []  # (extent, first address) of slabs that bins name and whose own fields hold
+        slabs = list(islice(self._iterate_slabs(candidate), SLABS_LOOKED_UP))
+        return [(root, shape) for shape in shapes for root in self._search_roots(candidate, shape, slabs)] if slabs else []
+
+    def _iterate_slabs(self, candidate: Jemalloc) -> Iterator[Tuple[int, int]]:
+        """(extent, first address) of slabs that bins name and whose own fields hold."""
         for index, arena in self.arenas.pointers.items():
             try:
-                for szind, slab_place in find_current_slabs(self.target, symbols, types, geometry, arena):
-                    slab = read_words(self.target, slab_place, 1)[0]
-                    begin = read_slab_begin(self.target, types, geometry, index, szind, slab)
+                for szind, place in candidate.find_current_slabs(arena):
+                    slab = self.target.read_word(place)
+                    begin = candidate.check_slab(index, szind, slab)[1] if slab else 0
                     if begin:
-                        slabs.append((slab, begin))
-                    if len(slabs) >= SLABS_LOOKED_UP:
-                        break
+                        yield slab, begin
             except UnreadableMemory:
                 continue
-            if len(slabs) >= SLABS_LOOKED_UP:
-                break
-        return [(root, shape) for shape in shapes for root in self._search_roots(geometry, shape, slabs)] if slabs else []
 
-    def _search_roots(self, geometry: JemallocGeometry, shape: RtreeShape, slabs: Sequence[Tuple[int, int]]) -> Iterator[int]:
+    def _search_roots(self, candidate: Jemalloc, shape: RtreeShape, slabs: Sequence[Tuple[int, int]]) -> Iterator[int]:
         """Try each word of the object's memory as the root's element above the first slab; most other slabs must be found as well."""
         spans = [(start, end) for start, _, end in self.target.writable_segments(self.module)]
-        (slab, begin), left = slabs[0], MOST_TRIED
+        begin, left = slabs[0][1], MOST_TRIED
         key, root_bytes = begin >> shape.lg_vaddr - shape.levels[0] & (1 << shape.levels[0]) - 1, WORD << shape.levels[0]
-        library, heaps = kernels.load_native_library(), list_writable_ranges(self.target)
+        library, heaps = kernels.load_native_library(), traces.list_writable_ranges(self.target)
         for address, _ in library.find_addresses(self.memory, heaps, NODE_ALIGNMENT - 1):
             root = address - WORD * key
             if left <= 0 or not any(start <= root and root + root_bytes <= end for start, end in spans):
                 continue
             left -= 1
-            tried = geometry._replace(rtree_root=root, rtree=shape)
-            if self._leads_to(tried, slab, begin) and 2 * sum(self._leads_to(tried, *pair) for pair in slabs) > len(slabs):
+            tried = candidate._replace(geometry=candidate.geometry._replace(rtree_root=root, rtree=shape))
+            if self._leads_to(tried, *slabs[0]) and 2 * sum(self._leads_to(tried, *pair) for pair in slabs) > len(slabs):
                 yield root
 
-    def _leads_to(self, geometry: JemallocGeometry, slab: int, begin: int) -> bool:
+    def _leads_to(self, tried: Jemalloc, slab: int, begin: int) -> bool:
         try:
-            return look_up_extent(self.target, geometry, begin) == slab
+            return tried.look_up_extent(begin) == slab
         except UnreadableMemory:
             return False
 
-    def match_unlisted(self) -> "StructureMatch | str":
+    def match_unlisted(self) -> Union[Jemalloc, str]:
         """Read extents alone of a build that no table fits, proven by slabs; else return why it is not proven."""
-        target, arenas, seen = self.target, self.arenas, self.seen.bins
+        target, arenas, seen, symbols = self.target, self.arenas, self.seen.bins, self.symbols
         if seen is None or not seen.is_sharded:
             return "its bins were not found"
-        quantum, ends = find_quantum(seen.nbins, seen.page_bytes), find_arena_ends(target, self.module, arenas)
+        quantum, ends = layouts.find_quantum(seen.nbins, seen.page_bytes), find_arena_ends(target, self.module, arenas)
         if quantum is None or ends is None:
             return "its arenas do not end as those of jemalloc 5.3"
         likely = find_newest_tables(arenas.page_bytes, target.arch.mutex_bytes)
@@ -801,41 +683,49 @@ class _StructureSearch:
         if table is None:
             return "its arenas' metadata is not as in jemalloc 5.3"
         shard_base, arena_base, emap = ends
-        types, sizes = make_partial_types(shard_base, arena_base, table), compute_size_classes(quantum)
+        types, sizes = make_partial_types(shard_base, arena_base, table), layouts.compute_size_classes(quantum)
         try:
-            infos = read_bin_infos(target, types, seen.address, seen.nbins)
+            infos = layouts.read_bin_infos(target, types, seen.address, seen.nbins)
         except UnreadableMemory:
             return "its bins cannot be read"
-        base = assemble_geometry(target, types, FIRST_UNLISTED, sizes, select_page_classes(sizes, seen.page_bytes), infos)
+        pages = layouts.select_page_classes(sizes, seen.page_bytes)
+        base = layouts.assemble_geometry(target, types, FIRST_UNLISTED, sizes, pages, infos)
         if base is None or [info.reg_size_bytes for info in infos] != list(sizes[: len(infos)]):
             return "its bins do not match"
-        known = read_extent_states(types, UNRELEASED)._replace(pinned=None)  # up to 5.3.1 the same number is another state
+        known = layouts.read_extent_states(types, layouts.UNRELEASED)._replace(pinned=None)  # up to 5.3.1 the same number is another state
         root = emap + _find_offset(table, "emap_s", "rtree.root")
         base = base._replace(narenas=max(arenas.pointers) + 1, rtree_root=root, states=known, size_from_extent=True)
         shapes = [shape for shape in self._list_shapes(base) if _lies_within(target, self.module, root, WORD << shape.levels[0])]
-        made = [base._replace(rtree=shape) for shape in shapes]
-        counts = [prove_extents(target, types, geometry, set(arenas.pointers)) for geometry in made]
+        made = [Jemalloc(target, symbols, types, FIRST_UNLISTED, base._replace(rtree=shape)) for shape in shapes]
+        counts = [prove_extents(one, set(arenas.pointers)) for one in made]
         if not any(counts):
             return "its radix tree does not hold"
-        geometry = made[counts.index(max(counts))]
-        symbols = StructureSymbols(target, self.module, {"arenas": arenas.address})
-        symbols.options(find_option_leaves(target, self.module, self.memory))
-        option = read_scalar(target, symbols, "opt_cache_oblivious", 1)
-        asked = None if option not in (0, 1) else option * geometry.page_bytes
-        padding = measure_padding(target, types, geometry)
+        best = made[counts.index(max(counts))]
+        symbols.find_tsds = None
+        self._add_variables({})
+        option = symbols.read_variable("opt_cache_oblivious", 1)
+        asked = None if option not in (0, 1) else option * base.page_bytes
+        padding = measure_padding(best)
         pad_bytes = padding or (padding if asked is None else asked)
         if pad_bytes is None:
             return "how long its large allocations are is not known"
-        geometry = _add_arena_kinds(target, symbols, geometry._replace(large_pad_bytes=pad_bytes))
-        return StructureMatch(symbols, types, FIRST_UNLISTED, geometry, LayoutProof(None, max(counts), len(arenas.pointers)), None)
+        geometry = self._add_arena_kinds(best.geometry._replace(large_pad_bytes=pad_bytes))
+        return best._replace(geometry=geometry, calibrated_slabs=max(counts), named_arenas=len(arenas.pointers))
 
+    def _add_variables(self, places: Dict[str, Optional[int]]) -> None:
+        """Add these variables and the options of this build, as far as their places are known."""
+        leaves = find_option_leaves(self.target, self.module, self.memory)
+        self.symbols.option_names = ["opt_" + name for name in leaves]
+        places = {**places, **{OPTION_VARIABLES.get(name, "opt_" + name): place for name, place in leaves.items()}}
+        known = {name: place for name, place in places.items() if place is not None}
+        self.symbols.places = {"arenas": self.arenas.address, **known}
 
-def _add_arena_kinds(target: Target, symbols: JemallocSymbols, geometry: JemallocGeometry) -> JemallocGeometry:
-    """Add which arenas are automatic: opt.narenas of them once jemalloc runs, then the huge one if there is one, then the program's own
-    (jemalloc.c: malloc_init_narenas, arena.c: arena_init_huge)."""
-    automatic = read_scalar(target, symbols, "opt_narenas", 4)
-    threshold = read_scalar(target, symbols, "opt_oversize_threshold", geometry.word_bytes)
-    if not automatic or automatic > ARENA_POINTERS:
-        return geometry
-    has_huge = threshold is not None and LEAST_LARGE_PAGES * geometry.page_bytes <= threshold <= geometry.size_classes[-1]
-    return geometry._replace(manual_arena_base=automatic + has_huge, huge_arena=automatic if has_huge else None)
+    def _add_arena_kinds(self, geometry: JemallocGeometry) -> JemallocGeometry:
+        """Add which arenas are automatic: opt.narenas of them once jemalloc runs, then the huge one if there is one, then the program's own
+        (jemalloc.c: malloc_init_narenas, arena.c: arena_init_huge)."""
+        automatic = self.symbols.read_variable("opt_narenas", 4)
+        threshold = self.symbols.read_variable("opt_oversize_threshold")
+        if not automatic or automatic > traces.ARENA_POINTERS:
+            return geometry
+        has_huge = threshold is not None and LEAST_LARGE_PAGES * geometry.page_bytes <= threshold <= geometry.size_classes[-1]
+        return geometry._replace(manual_arena_base=automatic + has_huge, huge_arena=automatic if has_huge else None)

@@ -193,7 +193,7 @@ def read_tsds(context: JemallocContext, listed: Sequence[ArenaHandle]) -> Tsds:
         return Tsds([Tsd(thread, None, None, "the layout of its tsd is not known") for thread in context.target.threads()], False)
     reader = _TsdReader(context, {arena.address: arena.index for arena in listed})
     threads = list(context.target.threads())
-    local = context.symbols.thread_local("tsd_tls")
+    local = context.symbols.find_thread_locals()
     if local is None:
         return _read_listed_tsds(context, reader, threads, listed)
     records = []

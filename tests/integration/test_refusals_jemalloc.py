@@ -15,7 +15,6 @@ from gdbheapx import kernel as kernels
 from gdbheapx.allocators.records import heap_context
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.target import open_elf_target
-from gdbheapx.jemalloc import symbols
 from gdbheapx.jemalloc.allocator import JemallocMalloc
 from gdbheapx.jemalloc.entry import ALLOCATOR
 from tests.support import jemallocs
@@ -53,10 +52,10 @@ def slab_of(malloc: JemallocMalloc) -> int:
     """Address of the e_bits of a slab that is in use."""
     context, jemalloc = malloc.context, malloc.context.jemalloc
     arena = next(one for one in malloc.arena_list() if one.index == 1)
-    _, slabcur = symbols.find_current_slabs(context.target, jemalloc.symbols, context.types, context.geometry, arena.address)[0]
+    _, slabcur = jemalloc.find_current_slabs(arena.address)[0]
     place = context.types.place(context.geometry.extent_struct, "e_bits")
     assert place is not None
-    return symbols.read_words(context.target, slabcur, 1)[0] + place.offset
+    return context.target.read_word(slabcur) + place.offset
 
 
 def test_damage(stage: Stage, live: str) -> None:
@@ -64,7 +63,7 @@ def test_damage(stage: Stage, live: str) -> None:
     process = at_rest(stage)
     malloc = model(process)
     place, field = slab_of(malloc), malloc.context.geometry.fields["arena"]
-    bits = symbols.read_words(malloc.context.target, place, 1)[0] & ~((1 << field.width) - 1 << field.shift)
+    bits = malloc.context.target.read_word(place) & ~((1 << field.width) - 1 << field.shift)
     unused = (1 << field.width) - 2  # all ones stand for no arena
     before = exchange(process, place, (bits | unused << field.shift).to_bytes(8, "little"))
     line = refusal(heapx(["--pid", str(process.pid)], "purge", "--yes", "--wait", "3"))

@@ -2,7 +2,6 @@
 
 from typing import Any, Callable, List, NamedTuple, Sequence, Tuple
 
-from gdbheapx.jemalloc import symbols
 from tests.support.damaged_jemalloc import PAGE, Extent, Patient
 
 ARENA = 2
@@ -67,8 +66,8 @@ def _bin(member: str, change: Callable[[int], int]) -> Callable[[Patient], None]
     def do(there: Patient) -> None:
         context = there.malloc.context
         view = there.view("arena_s", there.arenas[ARENA])
-        struct = symbols.name_bin_struct(there.types)
-        for shards in symbols.find_bin_addresses(context.target, context.symbols, there.types, there.geometry.bins, view)[2:]:
+        struct = context.jemalloc.bin_struct
+        for shards in context.jemalloc.find_bin_addresses(view)[2:]:
             if there.get(shards[0] + there.place(struct, "slabcur")):
                 place = shards[0] + there.place(struct, member)
                 there.put(place, change(there.get(place)))
@@ -243,7 +242,7 @@ def _rest(there: Patient) -> None:
 
 def heaped(there: Patient) -> Extent:
     """A slab that is in the heap of its bin."""
-    first = {there.get(at) for _, at in symbols.find_current_slabs(there.target, there.malloc.context.symbols, there.types, there.geometry, there.arenas[ARENA])}
+    first = {there.get(at) for _, at in there.malloc.jemalloc.find_current_slabs(there.arenas[ARENA])}
     return next(one for one in there.slabs(ARENA) if one.struct not in first)
 
 

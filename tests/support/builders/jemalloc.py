@@ -4,7 +4,7 @@ The types of 5.2.1, 5.3.0 and 5.3.1 are those of the shipped packs. 5.0.1 and 5.
 tcache_structs.h, arena_structs_b.h), reduced to the members that readers ask for: no real build of them was looked at.
 """
 
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BytesSource, Mapping, Member, Module, StructType, Symbol, Target, Thread, ThreadLocal, TypeSet
@@ -13,6 +13,7 @@ from gdbheapx.jemalloc import layouts as detection_geometry
 from gdbheapx.jemalloc.arenas import ArenaHandle, JemallocContext
 from gdbheapx.jemalloc.layouts import BinLayout, JemallocGeometry
 from gdbheapx.jemalloc.records import PublicNames
+from gdbheapx.jemalloc.symbols import Jemalloc, JemallocSymbols
 from gdbheapx.jemalloc.traces import ObjectTexts
 from gdbheapx.kernel import load_native_library
 from gdbheapx.kernel.common.in_ram import Ram
@@ -170,9 +171,12 @@ class FakeSymbols:
     """Variables by name."""
 
     by_structure = False
+    module = LIBRARY
     option_names: Sequence[str] = ()
+    read_variable = JemallocSymbols.read_variable
 
-    def __init__(self) -> None:
+    def __init__(self, target: FakeMemory) -> None:
+        self.target = target
         self.places: Dict[str, Tuple[int, int]] = {}
         self.constants: Dict[str, int] = {}
         self.local: Optional[ThreadLocal] = ThreadLocal({}, "static-tls")
@@ -184,7 +188,7 @@ class FakeSymbols:
     def size_bytes(self, name: str) -> Optional[int]:
         return self.places[name][1] if name in self.places else None
 
-    def thread_local(self, name: str) -> Optional[ThreadLocal]:
+    def find_thread_locals(self) -> Optional[ThreadLocal]:
         return self.local
 
     def constant(self, name: str) -> Optional[int]:
@@ -202,30 +206,20 @@ class FakeSymbols:
         return self.told
 
 
-class FakeJemalloc(NamedTuple):
-    """What readers ask of a jemalloc."""
-
-    id: str
-    module: Module
-    version: layouts.Version
-    types: TypeSet
-    symbols: FakeSymbols
-    geometry: JemallocGeometry
-    is_partial: bool = False
-
-
 class World:
     """A process that grows by what a test puts into it."""
 
     def __init__(self, version: layouts.Version, arenas: int = 3) -> None:
         self.version = version
         self.types = types_of(version)
-        self.memory, self.symbols = FakeMemory(), FakeSymbols()
+        self.memory = FakeMemory()
+        self.symbols = FakeSymbols(self.memory)
         self.problems: List[Diagnostic] = []
         self._next = 0x10000000
         self.geometry = self._geometry(arenas)
         self.states = {name: value for value, name in layouts.read_tsd_states(self.types, version).items()}
-        jemalloc: Any = FakeJemalloc("jemalloc", LIBRARY, version, self.types, self.symbols, self.geometry)
+        symbols: Any = self.symbols
+        jemalloc = Jemalloc(self.memory, symbols, self.types, version, self.geometry)
         kernel = load_native_library()
         self.context = JemallocContext(self.memory, jemalloc, kernel, self.memory.bulk_source(), Budget(), self.report, Ram(self.memory, kernel))
         self.arenas = [ArenaHandle(index, self.struct("arena_s"), "auto", self.context) for index in range(arenas)]

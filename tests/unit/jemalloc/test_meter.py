@@ -4,7 +4,6 @@ from typing import Any, List
 
 import pytest
 
-from gdbheapx.jemalloc import symbols
 from gdbheapx.jemalloc.meter import METER_FIGURES, JemallocMeter
 from tests.support.builders.jemalloc import NBINS, VERSIONS, World
 
@@ -15,7 +14,7 @@ KEYS = [figure.key for figure in METER_FIGURES]
 def make(version: Any) -> World:
     """Three arenas with 10, 20 and 30 active pages, and a tenth of that dirty and retained."""
     world = World(version)
-    behind = world.types.size_bytes(symbols.name_bin_struct(world.types)) * NBINS
+    behind = world.types.size_bytes(world.context.jemalloc.bin_struct) * NBINS
     world.arenas = [one._replace(address=world.room(world.types.size_bytes("arena_s") + behind)) for one in world.arenas]
     world.variable("narenas_total", 3, 4)
     pointers = b"".join(arena.address.to_bytes(8, "little") for arena in world.arenas)
@@ -59,14 +58,14 @@ PATHS = {"active": ("pa_shard.nactive", "nactive"), "dirty": ("pa_shard.pac.ecac
 def bins_of(world: World, address: int) -> List[List[int]]:
     """Where the arena's bins are, after room was made for them."""
     context = world.context
-    struct = symbols.name_bin_struct(world.types)
+    struct = world.context.jemalloc.bin_struct
     size = world.types.size_bytes(struct)
     if world.types.place("arena_s", "bins[0].bin_shards"):
         array = world.room(size * NBINS)
         for number in range(NBINS):
             world.put_path("arena_s", address, "bins[%d].bin_shards" % number, array + number * size)
     view = context.view("arena_s", address)
-    return symbols.find_bin_addresses(world.memory, world.context.symbols, world.types, context.geometry.bins, view)
+    return context.jemalloc.find_bin_addresses(view)
 
 
 @pytest.mark.parametrize("version", [one for one in VERSIONS if one >= (5, 2, 1)])
@@ -79,7 +78,7 @@ def test_what_is_allocated(version: Any) -> None:
             first = world.types.size_bytes("arena_s")
             offsets = b"".join((first + number * size).to_bytes(4, "little") for number in range(NBINS))
             world.symbols.places["arena_bin_offsets"] = (world.bytes(offsets), len(offsets))
-    struct, classes = symbols.name_bin_struct(world.types), world.context.geometry.size_classes
+    struct, classes = world.context.jemalloc.bin_struct, world.context.geometry.size_classes
     table = world.types.place("arena_s", "stats.lstats")
     assert table is not None and table.struct is not None
     expected, counter = 0, 0

@@ -12,6 +12,7 @@ from gdbheapx.inferior.base import Module, Thread, ThreadLocal, TypeSet
 from gdbheapx.jemalloc import layouts, structure, traces
 from gdbheapx.jemalloc import layouts as detection_geometry
 from gdbheapx.jemalloc.layouts import BinLayout, assemble_geometry
+from gdbheapx.jemalloc.symbols import JemallocSymbols
 from gdbheapx.layout import pack
 from tests.support.builders.jemalloc import LIBRARY, FakeMemory
 
@@ -94,7 +95,7 @@ class Process(FakeMemory):
 
     def found(self) -> Any:
         """arenas[]."""
-        return structure.find_own_arena_table(self, LIBRARY, self.memory(), self.page)
+        return traces.find_arena_table(self, self.memory(), self.page)
 
 
 def process_of(name: str) -> Process:
@@ -257,7 +258,8 @@ def test_threads_of_an_object_whose_block_is_unknown(machine: str, side: int) ->
     process.machine = machine
 
     def found() -> Any:
-        return structure.TsdFinder(process, LIBRARY, table.types, sorted(process.arenas), None).find()
+        symbols = JemallocSymbols(process, LIBRARY, "", None, {"arenas": ARENAS})
+        return structure.TsdFinder(symbols, table.types, 4096).find()
 
     assert list(found().addresses.values()) == [start + 0x10000 + side * 4096 for start in starts]
     for start in starts[1:]:
@@ -299,11 +301,11 @@ def test_a_root_without_slabs_must_be_plausible() -> None:
 
 def test_symbols_by_structure_know_nothing_else() -> None:
     """Only what memory shows has an address; nothing is guessed."""
-    symbols = structure.StructureSymbols(FakeMemory(), LIBRARY, {"arenas": ARENAS})
+    symbols = JemallocSymbols(FakeMemory(), LIBRARY, "", None, {"arenas": ARENAS})
     found = symbols.find("arenas")
     assert symbols.by_structure and found is not None and (found.address, found.source) == (ARENAS, "probe")
-    assert symbols.find("narenas_total") is None and symbols.names("opt_") == [] and symbols.thread_local("tsd_tls") is None
-    assert symbols.size_bytes("arenas") is None and symbols.constant("config_prof") is None and symbols.near() is None
+    assert symbols.find("narenas_total") is None and symbols.names("opt_") == [] and symbols.find_thread_locals() is None
+    assert symbols.size_bytes("arenas") is None and symbols.constant("config_prof") is None and symbols.main_unit is None
 
 
 # ---------------------------------------------------------------------------------------------------- a build of no known layout
