@@ -590,9 +590,7 @@ class MimallocHeap(MeteredInstance):
     @property
     def never_returns(self) -> NeverReturns:
         """Say why no command returns its memory, and what mi_collect would return."""
-        from gdbheapx.addons.allocators.mimalloc.text import describe_collections
-
-        calls = [str(line) for line in describe_collections(self.totals())]
+        calls = [str(line) for line in records.describe_collections(self.totals())]
         return MI_NEVER_RETURNS._replace(hint="; ".join([*calls, MI_NEVER_RETURNS.hint]))
 
     def what_if(self) -> "Sequence[Effect]":

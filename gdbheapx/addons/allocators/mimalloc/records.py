@@ -1,7 +1,7 @@
 """mimalloc's answers and the records that C and Python share, with the native follower of its free lists."""
 
 from array import array
-from typing import Annotated, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Annotated, Iterator, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.budget import Budget
 from gdbheapx.columns import ADD, BYTES, IF_ANY, IF_KNOWN, TEXT, Column, hidden_column
@@ -10,6 +10,7 @@ from gdbheapx.kernel.blocks.stream import CLASS_CACHED, CLASS_FREE, CLASS_OVERHE
 from gdbheapx.kernel.common.library import Kernel, NativeRows, address_of, run_resumable
 from gdbheapx.model import AllocatorInfo, Claim, HistogramRow
 from gdbheapx.ranges import Range
+from gdbheapx.units import Sentence, SentenceSize, make_cells
 
 MI_USED, MI_FREE, MI_REMOTE, MI_RESERVE, MI_SPAN, MI_RETURNED, MI_METADATA = range(7)
 """MI_REMOTE: freed by another thread, and not collected by the page's owner."""
@@ -162,6 +163,24 @@ class MimallocArena(NamedTuple):
     """Parts of huge pages among them; None on a core, and where the kernel does not say."""
     resident_bytes: Annotated[Optional[int], Column("resident", BYTES, ADD, IF_KNOWN)]
     """Of held; None on a core."""
+
+
+COLLECT_CALLS = (
+    ("unowned_collectable", "mi_collect(true), called by any one thread, would return memory that no thread owns: "),
+    ("collectable", "mi_collect(true), called by each of these threads, would return empty pages and spans: "),
+)
+
+
+def describe_collections(totals: Mapping[str, Optional[int]]) -> Iterator[Sentence]:
+    """Yield sentences on what mi_collect(true) would return, by its caller."""
+    for name, what in COLLECT_CALLS:
+        resident = totals.get(name + "_resident_bytes")
+        if not totals.get(name + "_bytes"):
+            continue
+        if resident is None:
+            yield make_cells(what + "%s (how much is in RAM is unknown)", SentenceSize(totals[name + "_bytes"]))
+        elif resident:
+            yield make_cells(what + "%s in RAM", SentenceSize(resident))
 
 
 class MimallocBin(NamedTuple):

@@ -8,7 +8,7 @@ from typing import Any, Dict, Optional, Sequence
 import pytest
 
 from gdbheapx import allocators, findings, verdict
-from gdbheapx.addons.allocators.mimalloc import detect, text
+from gdbheapx.addons.allocators.mimalloc import detect, entry
 from gdbheapx.addons.allocators.mimalloc.records import THREAD, MimallocArena, MimallocFacts
 from gdbheapx.allocators.records import Surroundings
 from gdbheapx.model import AllocatorInfo
@@ -56,7 +56,7 @@ def judged(rows: Sequence[MimallocArena], given: int = 0, droppable: Optional[in
     around = Surroundings(
         1, [], None, taken_bytes={"mimalloc": held if taken is None else taken}, taken=lambda ranges: given, droppable_bytes={} if droppable is None else {"mimalloc": droppable}
     )
-    (made,) = text.judge_mimallocs([MimallocFacts(info, rows, {}, (), (), returned=[(0, 1 << 30)], **facts)], around)
+    (made,) = entry.ALLOCATOR.judge([MimallocFacts(info, rows, {}, (), (), returned=[(0, 1 << 30)], **facts)], around)
     return made
 
 
@@ -67,7 +67,7 @@ def test_pages_given_to_madv_free_are_a_state(known: Dict[str, Any]) -> None:
     assert (made.verdict.code, made.verdict.kind, made.held_bytes) == (findings.GIVEN_BACK_IN_RAM, verdict.KEPT, 306 * MB)
     assert "the kernel takes these pages" in made.verdict.lines[0].hint and "6.0 MiB (100 %) are free" in str(made.verdict.lines[1].evidence)
     assert [step.command for step in made.next_steps if step.command.startswith("MIMALLOC")] == ["MIMALLOC_PURGE_DECOMMITS=1"] * ("is_reset" in known)
-    page = [str(line) for line in text.make_mimalloc_arenas_page([], {"returned_bytes": 400 * MB, "returned_resident_bytes": 300 * MB})]
+    page = [str(line) for line in entry.ALLOCATOR.arenas_page([], {"returned_bytes": 400 * MB, "returned_resident_bytes": 300 * MB})]
     assert any("plus 300.0 MiB returned" in line for line in page) and any("plus 100.0 MiB of address space" in line for line in page)
 
 

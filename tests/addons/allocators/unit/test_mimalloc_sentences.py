@@ -5,7 +5,7 @@ from typing import Any, Callable, Dict, Iterable
 import pytest
 
 from gdbheapx import findings as codes
-from gdbheapx.addons.allocators.mimalloc import text as mimalloc_judgement
+from gdbheapx.addons.allocators.mimalloc import entry as mimalloc_judgement
 from gdbheapx.addons.allocators.mimalloc.records import ABANDONED, THREAD, MimallocArena, MimallocFacts
 from gdbheapx.allocators.records import Surroundings
 from gdbheapx.model import AllocatorInfo, Finding
@@ -29,7 +29,7 @@ def mimalloc_steps() -> Iterable[Any]:
     )
     info = AllocatorInfo("mimalloc", "mimalloc", "2.3.2", "libmimalloc.so", None, "table", "probe", True)
     facts = MimallocFacts(info, [row], {}, (), (), delay=("purge_delay", 10), returned=[(0, 1)], is_reset=True)
-    (judged,) = mimalloc_judgement.judge_mimallocs([facts], Surroundings(1, [], None, taken_bytes={"mimalloc": 190 * MB}, taken=lambda ranges: 90 * MB))
+    (judged,) = mimalloc_judgement.ALLOCATOR.judge([facts], Surroundings(1, [], None, taken_bytes={"mimalloc": 190 * MB}, taken=lambda ranges: 90 * MB))
     return judged.next_steps
 
 

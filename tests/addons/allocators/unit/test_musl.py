@@ -10,7 +10,6 @@ from gdbheapx.addons.allocators.musl import records as api
 from gdbheapx.addons.allocators.musl.entry import ALLOCATOR
 from gdbheapx.addons.allocators.musl.heap import MuslMalloc
 from gdbheapx.addons.allocators.musl.records import MuslArena, MuslFacts
-from gdbheapx.addons.allocators.musl.text import judge_musl
 from gdbheapx.allocators.records import Surroundings, heap_context
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import Module, Thread
@@ -192,7 +191,7 @@ def facts(used: int, free: int, overhead: int, own: Sequence[Tuple[int, int]] = 
 def test_large_blocks_that_were_never_written_to_decide_nothing() -> None:
     """They are in use, and take no memory: the verdict is on the rest."""
     around = Surroundings(1, [], None, taken_bytes={"musl": 100 * MIB}, taken=lambda ranges: 10 * MIB)
-    judged = judge_musl(facts(1015 * MIB, 70 * MIB, 5 * MIB, own=[(0, 1000 * MIB)]), around)
+    (judged,) = ALLOCATOR.judge([facts(1015 * MIB, 70 * MIB, 5 * MIB, own=[(0, 1000 * MIB)])], around)
     assert judged.verdict.kind == verdict.FRAGMENTED and "never written" in str(judged.verdict.lines[0].details)
     assert judged.held_bytes == 100 * MIB
 

@@ -5,7 +5,7 @@ from typing import Any, Dict, List, Optional, Tuple
 import pytest
 
 from gdbheapx.addons.allocators.mimalloc import detect
-from gdbheapx.addons.allocators.mimalloc import text as own_text
+from gdbheapx.addons.allocators.mimalloc import entry as own_text
 from gdbheapx.addons.allocators.mimalloc.layouts import (
     PLAIN,
     SLICE_BYTES,
@@ -271,7 +271,7 @@ def test_what_a_collection_returns_is_in_ram(in_ram: Optional[int], told: str) -
     """Spans that were never touched are address space."""
     row: Any = MimallocArena(**dict.fromkeys(MimallocArena._fields, 0))
     totals = {"collectable_bytes": 28 << 20, "collectable_resident_bytes": in_ram}
-    assert any(told in str(line) for line in own_text.make_mimalloc_arenas_page([row], totals))
+    assert any(told in str(line) for line in own_text.ALLOCATOR.arenas_page([row], totals))
 
 
 @pytest.mark.parametrize("length", [0, 7, 4096])

@@ -7,7 +7,7 @@ from typing import Any, Dict, Optional
 import pytest
 
 from gdbheapx import verdict
-from gdbheapx.addons.allocators.tcmalloc import heap, text
+from gdbheapx.addons.allocators.tcmalloc import entry, heap
 from gdbheapx.addons.allocators.tcmalloc.records import TcArena, TcFacts
 from gdbheapx.allocators.records import Surroundings
 from gdbheapx.hints import hint_command
@@ -45,11 +45,11 @@ def test_what_is_in_force_is_not_advised(is_aggressive: bool) -> None:
     row = made._replace(system_bytes=100 * MB, used_bytes=MB, free_bytes=99 * MB, free_resident_bytes=99 * MB)
     info = AllocatorInfo("tcmalloc", "tcmalloc", "2.10", "libtcmalloc.so.4", None, "table", "probe", True)
     facts = TcFacts(info, [row], {}, (), (), is_aggressive=is_aggressive)
-    (judged,) = text.judge_tcmallocs([facts], Surroundings(1, [], None, taken_bytes={"tcmalloc": 100 * MB}))
+    (judged,) = entry.ALLOCATOR.judge([facts], Surroundings(1, [], None, taken_bytes={"tcmalloc": 100 * MB}))
     said = [*judged.next_steps, *(finding.hint for finding in judged.findings)]
     assert judged.verdict.kind == verdict.KEPT and any("purge" in line for line in said)
     assert not any(hint_command("purge") in str(line) for line in said)  # nothing says that it would not be refused: a core is no process
     advisable = {"tcmalloc": frozenset(["purge"])}
-    (judged,) = text.judge_tcmallocs([facts], Surroundings(1, [], None, taken_bytes={"tcmalloc": 100 * MB}, advisable=advisable))
+    (judged,) = entry.ALLOCATOR.judge([facts], Surroundings(1, [], None, taken_bytes={"tcmalloc": 100 * MB}, advisable=advisable))
     assert any(hint_command("purge") in str(finding.hint) for finding in judged.findings)
     assert any("AGGRESSIVE_DECOMMIT" in line for line in said) != is_aggressive and not any("RELEASE_RATE=10" in line for line in said)
