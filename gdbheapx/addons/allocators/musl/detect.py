@@ -9,7 +9,6 @@ from gdbheapx.addons.allocators.gates import GATES, MUSL_LIBRARY, MUSL_STATIC, R
 from gdbheapx.addons.allocators.musl.records import AREA_BYTES, MUSL_CLASSES, MuslLayout
 from gdbheapx.allocators.fingerprints import match_fingerprints
 from gdbheapx.allocators.records import Instances, NotRead
-from gdbheapx.arch import ByteOrder
 from gdbheapx.inferior.base import Module, Target
 from gdbheapx.model import AllocatorInfo
 
@@ -31,7 +30,6 @@ class ContextOffsets(NamedTuple):
 
     init_done: int
     first_area: int
-    active: int
     usage: int
 
 
@@ -73,7 +71,7 @@ def find_offsets(word_bytes: int, has_page_size: bool) -> ContextOffsets:
     """
     more = word_bytes if has_page_size else 0
     active = 8 + more + 8 + 8 * word_bytes  # init_done, mmap_counter; free_meta_head to avail_meta_areas
-    return ContextOffsets(8 + more, 16 + more + 5 * word_bytes, active, active + MUSL_CLASSES * word_bytes)
+    return ContextOffsets(8 + more, 16 + more + 5 * word_bytes, active + MUSL_CLASSES * word_bytes)
 
 
 def read_first_area(target: Target, context: int, where: ContextOffsets) -> Optional[int]:
@@ -86,7 +84,13 @@ def prove_context(target: Target, context: int, where: ContextOffsets) -> Option
     """The secret, if a context in use begins here."""
     head = target.read_prefix(context, where.init_done + 4)
     area = read_first_area(target, context, where)
-    if len(head) < where.init_done + 4 or not area or area % AREA_BYTES or not _is_written(target, area):
+    if len(head) < where.init_done + 4 or not area or area % AREA_BYTES:
+        return None
+    mapping = next((mapping for mapping in target.mappings() if mapping.start <= area < mapping.end), None)
+    # anonymous memory that the process has touched: to read any other page would bring one of a file in
+    if mapping is None or not mapping.writable or mapping.is_file:
+        return None
+    if target.kind != "remote" and not target.touched_ranges(area, area + AREA_BYTES):
         return None
     secret, is_done = int.from_bytes(head[:8], target.byte_order), int.from_bytes(head[-4:], target.byte_order)
     word = target.word_bytes
@@ -97,39 +101,28 @@ def prove_context(target: Target, context: int, where: ContextOffsets) -> Option
     return secret if secret and is_done == 1 and is_area and slots == (AREA_BYTES - first) // meta_bytes else None
 
 
-def _is_written(target: Target, address: int) -> bool:
-    """Anonymous memory that the process has touched: to read any other page would bring one of a file in."""
-    mapping = next((mapping for mapping in target.mappings() if mapping.start <= address < mapping.end), None)
-    if mapping is None or not mapping.writable or mapping.is_file:
-        return False
-    return target.kind == "remote" or bool(target.touched_ranges(address, address + AREA_BYTES))
-
-
 def find_musls(target: Target) -> Instances:
     """Every copy, and those that are there and cannot be read."""
     located: List[Musl] = []
     unread: List[NotRead] = []
     unused: List[NotRead] = []
-    files = GATES["gdbheapx.addons.allocators.musl.entry"].files
-    for module in target.modules():
-        if not _is_static(target) and not files.match(module.file_name):
+    files, modules = GATES["gdbheapx.addons.allocators.musl.entry"].files, target.modules()
+    is_static = len(modules) == 1 and modules[0].is_executable
+    for module in modules:
+        if not is_static and not files.match(module.file_name):
             continue
-        found = next(_find_contexts(target, module), None)
+        found = next(_find_contexts(target, module, is_static), None)
         if found is not None:
             ident = "musl" if not located else "musl#%d" % (len(located) + 1)
-            version = None if _is_static(target) else read_musl_release(target, module)
+            version = None if is_static else read_musl_release(target, module)
             owner = target.dynamic_symbol("malloc")
             owns_malloc = owner.module == module if owner is not None else None
             if owner is None and module.is_executable and target.knows_objects():
                 owns_malloc = True
             located.append(Musl(ident, module, *found, version, owns_malloc))
         else:
-            _explain_missing(target, module, unread, unused)
+            _explain_missing(target, module, is_static, unread, unused)
     return Instances(located, unread, unused=unused)
-
-
-def _is_static(target: Target) -> bool:
-    return len(target.modules()) == 1 and target.modules()[0].is_executable
 
 
 def read_musl_release(target: Target, module: Module) -> Optional[str]:
@@ -138,15 +131,16 @@ def read_musl_release(target: Target, module: Module) -> Optional[str]:
     return match.version if match is not None else None
 
 
-def _explain_missing(target: Target, module: Module, unread: List[NotRead], unused: List[NotRead]) -> None:
+def _explain_missing(target: Target, module: Module, is_static: bool, unread: List[NotRead], unused: List[NotRead]) -> None:
     """Describe an object that has no context in use; a static program of another libc is ignored."""
     name = module.file_name
-    if _is_static(target):
-        if target.module_symbol(module, BUMP) is not None and target.module_symbol(module, CONTEXT) is None:
+    never = NotRead(module, "musl's malloc in %s was never used" % name, "look again once the program has allocated memory")
+    if is_static:
+        if target.module_symbol(module, CONTEXT) is not None:
+            unused.append(never)
+        elif target.module_symbol(module, BUMP) is not None:
             what = "%s contains musl's bump allocator, which never frees and keeps no list of blocks" % name
             unread.append(NotRead(module, what, BUMP_HINT))
-        elif target.module_symbol(module, CONTEXT) is not None:
-            unused.append(NotRead(module, "musl's malloc in %s was never used" % name, "look again once the program has allocated memory"))
         elif match_fingerprints(target, module, (MUSL_STATIC,)):
             for other in match_fingerprints(target, module, REPLACING)[:1]:
                 what = "musl in %s has its malloc replaced by %s's, and its own was never used" % (name, other.known.name)
@@ -160,13 +154,13 @@ def _explain_missing(target: Target, module: Module, unread: List[NotRead], unus
         return
     if tuple(int(part) for part in version.split(".")) < FIRST_RELEASE:
         unread.append(NotRead(module, "musl %s in %s cannot be read: %s" % (version, name, OLD_MALLOC), OLD_HINT))
-        return
-    unused.append(NotRead(module, "musl's malloc in %s was never used" % name, "look again once the program has allocated memory"))
+    else:
+        unused.append(never)
 
 
-def _find_contexts(target: Target, module: Module) -> Iterator[Tuple[int, ContextOffsets, int]]:
+def _find_contexts(target: Target, module: Module, is_static: bool) -> Iterator[Tuple[int, ContextOffsets, int]]:
     """Address, members and secret of each context in an object's writable data."""
-    symbol = target.module_symbol(module, CONTEXT) if _is_static(target) else None
+    symbol = target.module_symbol(module, CONTEXT) if is_static else None
     both = [find_offsets(target.word_bytes, has_page_size) for has_page_size in (False, True)]
     address = symbol.address if symbol is not None else 0
     for where in both if address else ():
@@ -184,21 +178,16 @@ def _find_contexts(target: Target, module: Module) -> Iterator[Tuple[int, Contex
 
 
 def _search_piece(target: Target, start: int, data: bytes, both: Sequence[ContextOffsets]) -> Iterator[Tuple[int, ContextOffsets, int]]:
-    done, step = (1).to_bytes(4, target.byte_order), target.word_bytes
+    done, word = (1).to_bytes(4, target.byte_order), target.word_bytes
     place = data.find(done)
     while place >= 0:
         for where in both:
             context = start + place - where.init_done
-            if (start + place) % 4 == 0 and context % step == 0 and _may_be(data, place, where, step, target.byte_order):
-                secret = prove_context(target, context, where)
-                if secret is not None:
-                    yield context, where, secret
+            at = place - where.init_done + where.first_area
+            area = data[at : at + word]  # a multiple of its size, as far as the piece has it
+            number = int.from_bytes(area, target.byte_order)
+            may_be = len(area) < word or (number != 0 and number % AREA_BYTES == 0)
+            secret = prove_context(target, context, where) if may_be and (start + place) % 4 == 0 and context % word == 0 else None
+            if secret is not None:
+                yield context, where, secret
         place = data.find(done, place + 1)
-
-
-def _may_be(data: bytes, place: int, where: ContextOffsets, word: int, order: ByteOrder) -> bool:
-    """The word that would lead to the first area is a multiple of its size; what lies beyond the piece may be."""
-    at = place - where.init_done + where.first_area
-    value = data[at : at + word]
-    number = int.from_bytes(value, order)
-    return len(value) < word or (number != 0 and number % AREA_BYTES == 0)

@@ -2,7 +2,7 @@
 
 import struct
 from array import array
-from typing import TYPE_CHECKING, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import TYPE_CHECKING, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
 from gdbheapx.addons.allocators.musl import codes, records
 from gdbheapx.addons.allocators.musl.detect import Musl, read_first_area
@@ -84,25 +84,8 @@ DamagedPlace = Tuple[ProblemCode, int, str]
 """A code, an address and a sentence."""
 
 
-def check_groups(context: int, counted: "CountedGroups") -> List[DamagedPlace]:
-    """Yield listed damage of areas, metas and groups. `context`: its address."""
-    found = [(OF_GROUPS[row.code][0], row.address, OF_GROUPS[row.code][1]) for row in counted.groups.problems]
-    what = "musl counts %d slots of class %d, and its groups have %d"
-    return found + [(codes.USAGE_WRONG, context, what % (number, size_class, own)) for size_class, number, own in counted.usage]
-
-
-def check_slots(tallies: SlotTallies, at_work: int) -> List[DamagedPlace]:
-    """Yield listed damage of slots. `at_work`: number of threads that may be writing a header; as many half-written ones are no damage."""
-    halves = sum(row.code == records.HEADER_HALF for row in tallies.problems)
-    words = {**OF_SLOTS, records.HEADER_HALF: OF_SLOTS[records.HEADER_STALE]} if halves <= at_work else OF_SLOTS
-    return [(words[row.code][0], row.address, words[row.code][1]) for row in tallies.problems]
-
-
-def count_at_work(target: Target, module: Module, tallies: SlotTallies) -> int:
-    """Return the number of threads that execute code of malloc's object, and neither wait in a system call nor were stopped by a
-    check; 0 where no header is half written."""
-    if all(row.code != records.HEADER_HALF for row in tallies.problems):
-        return 0
+def count_at_work(target: Target, module: Module) -> int:
+    """Return the number of threads that execute code of malloc's object, and neither wait in a system call nor were stopped by a check."""
     ranges, call, halt = target.code_ranges(module), target.arch.in_system_call, target.arch.halt
     pcs = [thread.pc for thread in target.threads() if thread.pc is not None and any(start <= thread.pc < end for start, end in ranges)]
     waiting = [pc for pc in pcs if call is not None and call.shows(pc, target.read_prefix)]
@@ -222,33 +205,6 @@ class MuslMeter(LocatedMeter):
 MUSL_SHAPE = BlockShape(records.MUSL_WORDS, (0,) * len(records.MUSL_WORDS), None, unit_bytes=records.UNIT_BYTES)
 
 
-class CountedGroups(NamedTuple):
-    """Groups with their masks of free slots, and what contradicts them."""
-
-    groups: records.MuslGroups
-    usage: Sequence[Tuple[int, int, int]]
-    """(class, slots that musl counts, slots that its groups have) where these differ."""
-
-    @property
-    def is_whole(self) -> bool:
-        """True if nothing is missing or damaged."""
-        return self.groups.is_whole and not (self.groups.problem_count or self.usage)
-
-
-class MuslSurvey(NamedTuple):
-    """Counted groups, and the headers of their slots."""
-
-    counted: CountedGroups
-    tallies: SlotTallies
-    at_work: int
-    """Threads that may be filling in a header."""
-
-    @property
-    def is_whole(self) -> bool:
-        """True if nothing is missing or damaged."""
-        return self.counted.is_whole and self.tallies.is_whole and not self.tallies.problem_count
-
-
 class MuslMalloc(MeteredInstance):
     """Everything one musl malloc can be asked for."""
 
@@ -258,6 +214,10 @@ class MuslMalloc(MeteredInstance):
     def __init__(self, musl: Musl, around: HeapContext) -> None:
         report = call_changing(around.target, musl.module, codes.SLOT_CHANGING, around.report)
         super().__init__(musl, around._replace(report=report))
+        self.group_damage: List[DamagedPlace] = []
+        """Of areas, metas and groups, after counted(): as much as is listed."""
+        self.slot_damage: List[DamagedPlace] = []
+        """The same of slots, after survey()."""
 
     def exact_reading(self) -> Reading:
         (row,) = self.arenas()
@@ -278,37 +238,45 @@ class MuslMalloc(MeteredInstance):
         return records.read_groups(around.kernel, self.target.bulk_source(), layout, ranges, with_rows, around.budget)
 
     @cache_answer
-    def counted(self) -> CountedGroups:
+    def counted(self) -> records.MuslGroups:
         """Read the metas and report what is wrong with them; no page of the heap is read."""
         groups = self._read_groups(with_rows=False)
         if groups.problem_count:
             groups = self.groups()
-        usage = []  # usage_by_class, without donated groups
-        if not groups.problem_count and groups.is_whole:
-            where = self.located.context + self.located.offsets.usage
-            told = self.target.words_in(self.target.read_prefix(where, records.MUSL_CLASSES * self.target.word_bytes))
-            own = [row.counted_slots for row in groups.classes]
-            usage = [(size_class, number, own[size_class]) for size_class, number in enumerate(told) if number != own[size_class]]
-        found = CountedGroups(groups, usage)
-        report_musl_damage(check_groups(self.located.context, found), groups.problem_count + len(found.usage), self.around.report)
+        damage = [(OF_GROUPS[row.code][0], row.address, OF_GROUPS[row.code][1]) for row in groups.problems]
+        if not groups.problem_count and groups.is_whole:  # usage_by_class, without donated groups
+            context = self.located.context
+            told = self.target.read_prefix(context + self.located.offsets.usage, records.MUSL_CLASSES * self.target.word_bytes)
+            what = "musl counts %d slots of class %d, and its groups have %d"
+            for size_class, (number, row) in enumerate(zip(self.target.words_in(told), groups.classes)):
+                if number != row.counted_slots:
+                    damage.append((codes.USAGE_WRONG, context, what % (number, size_class, row.counted_slots)))
+        report_musl_damage(damage, max(groups.problem_count, len(damage)), self.around.report)
+        self.group_damage = damage
         if not groups.is_whole:
             self.around.report(*CUT_REPORT)
-        return found
+        return groups
 
     @cache_answer
-    def survey(self) -> MuslSurvey:
+    def survey(self) -> SlotTallies:
         """Walk over all slots, too, and report what is wrong with them."""
-        counted, groups = self.counted(), self.groups()
+        self.counted()
+        groups, words = self.groups(), OF_SLOTS
         tallies = self._make_walker(groups).tally()
-        at_work = count_at_work(self.target, self.located.module, tallies)
-        report_musl_damage(check_slots(tallies, at_work), tallies.problem_count, self.around.report)
+        halves = sum(row.code == records.HEADER_HALF for row in tallies.problems)
+        if halves and halves <= count_at_work(self.target, self.located.module):  # they may be filling these in
+            words = {**OF_SLOTS, records.HEADER_HALF: OF_SLOTS[records.HEADER_STALE]}
+        self.slot_damage = [(words[row.code][0], row.address, words[row.code][1]) for row in tallies.problems]
+        report_musl_damage(self.slot_damage, tallies.problem_count, self.around.report)
         if groups.is_whole and not tallies.is_whole:
             self.around.report(*CUT_REPORT)
-        return MuslSurvey(counted, tallies, at_work)
+        return tallies
 
     def is_whole(self) -> bool:
         """True if the sums rest on undamaged data. Of a core the slots are checked too, which reveals wrong masks."""
-        return self.survey().is_whole if self.target.kind == "core" else self.counted().is_whole
+        if self.target.kind == "core" and (self.survey().problem_count or not self.survey().is_whole):
+            return False
+        return self.counted().is_whole and not self.group_damage
 
     def _make_walker(self, groups: records.MuslGroups) -> SlotWalker:
         layout = self.located.layout(self.target)
@@ -316,7 +284,7 @@ class MuslMalloc(MeteredInstance):
 
     def claims(self) -> List[Claim]:
         """Its mappings, its areas of metas, and what it was given of the ends of objects' data."""
-        groups = self.counted().groups
+        groups = self.counted()
         claims = [Claim(start, end, "groups") for start, end in groups.ranges("held")]
         areas = unite_ranges([(area, area + records.AREA_BYTES) for area in groups.areas])
         return sorted([*claims, *(Claim(start, end, "metas") for start, end in areas)])
@@ -357,14 +325,14 @@ class MuslMalloc(MeteredInstance):
 
     def own_data(self) -> List[Tuple[int, int]]:
         """Its context, and its areas of metas, which lead to groups."""
-        areas = [(area, area + records.AREA_BYTES) for area in self.counted().groups.areas]
+        areas = [(area, area + records.AREA_BYTES) for area in self.counted().areas]
         return [(self.located.context, self.located.offsets.usage + self.located.context), *areas]
 
     @cache_answer
     def arenas(self) -> Sequence[records.MuslArena]:
         """Return the single row: system by mappings; used, free and overhead by slots, heads and what is left of each mapping."""
         self.is_whole()
-        groups = self.counted().groups
+        groups = self.counted()
         held, classes, dead = groups.sums, groups.classes, 0  # `dead`: bytes of mappings whose groups may have damaged numbers
         rows = zip(*(groups.column(name) for name in ("address", "bytes", "place", "problem"))) if groups.problem_count else ()
         for start, size, place, problem in rows:
@@ -400,8 +368,8 @@ class MuslMalloc(MeteredInstance):
     @cache_answer
     def bins(self) -> List[records.MuslBin]:
         """The size classes that have groups, with what was asked for in each."""
-        survey, rows = self.survey(), []
-        for size_class, (counted, tally) in enumerate(zip(survey.counted.groups.classes, survey.tallies.tallies)):
+        rows = []
+        for size_class, (counted, tally) in enumerate(zip(self.counted().classes, self.survey().tallies)):
             if not counted.groups:
                 continue
             rows.append(
@@ -424,7 +392,7 @@ class MuslMalloc(MeteredInstance):
     def histogram(self) -> List[HistogramRow]:
         """Return a row for each size class; a block in use counts as the largest that fits its slot."""
         rows = []
-        for size_class, row in enumerate(self.counted().groups.classes):
+        for size_class, row in enumerate(self.counted().classes):
             least, is_own = _find_least(size_class), size_class == records.OWN_CLASS
             most = max(row.used_bytes, least) if is_own else records.find_most_bytes(size_class)
             if row.groups:
@@ -436,7 +404,7 @@ class MuslMalloc(MeteredInstance):
         from gdbheapx.addons.allocators.musl.records import MuslFacts
 
         known = self.info, self.arenas(), self.totals(), self.histogram(), self.claims()
-        own_mappings = self.counted().groups.ranges("alone")
+        own_mappings = self.counted().ranges("alone")
         return MuslFacts(*known, self.is_whole(), has_stopped(self.target, self.located.module), own_mappings)
 
     def kept(self) -> "Keeping":
@@ -455,8 +423,9 @@ class MuslMalloc(MeteredInstance):
 
         told: List[Diagnostic] = []
         own = MuslMalloc(self.located, self.around._replace(report=make_collector(told)))
-        survey, known = own.survey(), 0
-        for code, address, what in [*check_groups(own.located.context, survey.counted), *check_slots(survey.tallies, survey.at_work)]:
+        own.survey()
+        known = 0
+        for code, address, what in [*own.group_damage, *own.slot_damage]:
             if code.nature != Severity.DAMAGE or known >= MOST_BROKEN:
                 continue
             known += 1
