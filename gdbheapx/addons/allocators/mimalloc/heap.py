@@ -3,37 +3,12 @@
 from array import array
 from bisect import bisect_right
 from collections import Counter
-from typing import TYPE_CHECKING, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from gdbheapx.addons.allocators.gates import MI_NEVER_RETURNS
-from gdbheapx.addons.allocators.mimalloc import codes, records
-from gdbheapx.addons.allocators.mimalloc.detect import (
-    DELAYS,
-    RESETS,
-    BrokenPlace,
-    Mimalloc,
-    MimallocPage,
-    MimallocPages,
-    MimallocPiece,
-    MimallocSegment,
-    MimallocTunables,
-    map_options,
-    read_mimalloc_options,
-    read_word,
-)
+from gdbheapx.addons.allocators.mimalloc import codes, detect, records
 from gdbheapx.addons.allocators.mimalloc.layouts import MimallocForm
-from gdbheapx.allocators.answers import (
-    INSIDE,
-    MOST_BROKEN,
-    ArenaKeeps,
-    BrokenRule,
-    Figure,
-    Keeping,
-    LocatedMeter,
-    Reading,
-    RuleSuspect,
-    Term,
-)
+from gdbheapx.allocators import answers
 from gdbheapx.allocators.heap import MeteredInstance, cache_answer
 from gdbheapx.allocators.records import HeapContext, NeverReturns
 from gdbheapx.inferior.base import Target
@@ -44,10 +19,6 @@ from gdbheapx.model import Check, Claim, HistogramRow, TargetAddress
 from gdbheapx.problems import Severity
 from gdbheapx.ranges import Range, unite_ranges
 from gdbheapx.units import count_noun, format_number
-
-if TYPE_CHECKING:
-    from gdbheapx.addons.allocators.mimalloc.records import MimallocFacts
-    from gdbheapx.allocators.answers import AllocatorPlace, Effect
 
 LIST_PROBLEMS = {
     records.LIST_STRAY: (codes.LIST_STRAY, "a free list points to something that is not a block of its page"),
@@ -73,7 +44,7 @@ class PageOwner(NamedTuple):
 class CountedPage(NamedTuple):
     """A page with its numbers of free blocks."""
 
-    page: MimallocPage
+    page: detect.MimallocPage
     arena: int
     free: int
     remote: int
@@ -92,16 +63,16 @@ class MimallocSurvey(NamedTuple):
     owners: Sequence[PageOwner]
     """By arena."""
     pages: Sequence[CountedPage]
-    pieces: Sequence[Tuple[MimallocPiece, int]]
+    pieces: Sequence[Tuple[detect.MimallocPiece, int]]
     """With their arenas."""
-    segments: Sequence[MimallocSegment]
+    segments: Sequence[detect.MimallocSegment]
     frees: records.FreeBlocks
-    broken: Sequence[BrokenPlace]
+    broken: Sequence[detect.BrokenPlace]
     reserved: Sequence[Tuple[int, int]]
     is_whole: bool
 
 
-def survey_mimalloc(mimalloc: Mimalloc, around: HeapContext, follows: bool = True) -> MimallocSurvey:
+def survey_mimalloc(mimalloc: detect.Mimalloc, around: HeapContext, follows: bool = True) -> MimallocSurvey:
     """Read all pages and lists, and report nothing. `follows`: follow every free list, which reads all over the memory; else only remote
     frees are followed, and a page's counter is believed for the rest.
     """
@@ -128,7 +99,7 @@ def survey_mimalloc(mimalloc: Mimalloc, around: HeapContext, follows: bool = Tru
     for row, end in zip(rows, frees.ends):
         if row.page == len(pages_) and end.problem:
             code, what = LIST_PROBLEMS[end.problem]
-            broken.append(BrokenPlace(code, end.at, what))
+            broken.append(detect.BrokenPlace(code, end.at, what))
     broken += _check_segments(form, found)
     if any(one.code.nature is Severity.DAMAGE and one.thread for one in broken):  # a thread inside may be about to repair it
         inside = find_threads_inside(target, mimalloc)
@@ -139,7 +110,7 @@ def survey_mimalloc(mimalloc: Mimalloc, around: HeapContext, follows: bool = Tru
     return MimallocSurvey(owners, counted, pieces, found.segments, frees, broken, found.reserved, is_whole)
 
 
-def _select_mapped(target: Target, found: MimallocPages, broken: List[BrokenPlace]) -> List[MimallocPage]:
+def _select_mapped(target: Target, found: detect.MimallocPages, broken: List[detect.BrokenPlace]) -> List[detect.MimallocPage]:
     """Pages that lie in memory of the process."""
     memory: List[Tuple[int, int]] = []
     for mapping in target.mappings():
@@ -153,11 +124,11 @@ def _select_mapped(target: Target, found: MimallocPages, broken: List[BrokenPlac
         if at >= 0 and page.end <= memory[at][1]:
             good.append(page)
         else:
-            broken.append(BrokenPlace(codes.PAGE_UNMAPPED, page.address, "a page lies in no memory of the process", page.thread))
+            broken.append(detect.BrokenPlace(codes.PAGE_UNMAPPED, page.address, "a page lies in no memory of the process", page.thread))
     return good
 
 
-def _make_lists(pages_: Sequence[MimallocPage], form: MimallocForm, follows: bool) -> Iterator[records.MiFreeList]:
+def _make_lists(pages_: Sequence[detect.MimallocPage], form: MimallocForm, follows: bool) -> Iterator[records.MiFreeList]:
     """Yield lists that are not empty."""
     for place, page in enumerate(pages_):
         heads = {page.free, page.local_free} - {0} if follows else ()  # one is being moved: both lead to the same blocks for a moment
@@ -167,10 +138,10 @@ def _make_lists(pages_: Sequence[MimallocPage], form: MimallocForm, follows: boo
 
 
 def _read_delayed(
-    target: Target, pages_: Sequence[MimallocPage], form: MimallocForm, broken: List[BrokenPlace]
+    target: Target, pages_: Sequence[detect.MimallocPage], form: MimallocForm, broken: List[detect.BrokenPlace]
 ) -> Iterator[records.MiFreeList]:
     """The lists of heaps: the first block of a full page that another thread frees. Each heap counts its pages."""
-    owned: Dict[int, List[MimallocPage]] = {}
+    owned: Dict[int, List[detect.MimallocPage]] = {}
     for page in pages_:
         if page.heap and page.thread:
             owned.setdefault(page.heap, []).append(page)
@@ -180,19 +151,19 @@ def _read_delayed(
     for heap, its in sorted(owned.items()):
         data = target.read_prefix(heap, size_bytes)
         if len(data) < size_bytes:
-            broken.append(BrokenPlace(codes.HEAP_UNREADABLE, heap, "the heap of a thread cannot be read", its[0].thread))
+            broken.append(detect.BrokenPlace(codes.HEAP_UNREADABLE, heap, "the heap of a thread cannot be read", its[0].thread))
             continue
-        count = read_word(data, places.page_count)
+        count = detect.read_word(data, places.page_count)
         if count != len(its):
             what = "the heap of a thread counts %s, and %s point to it" % (count_noun(count, "page"), format_number(len(its)))
-            broken.append(BrokenPlace(codes.HEAP_PAGES, heap, what, its[0].thread))
+            broken.append(detect.BrokenPlace(codes.HEAP_PAGES, heap, what, its[0].thread))
         if places.thread_delayed_free is not None:
-            keys = [read_word(data, places.keys + more) for more in (0, 8)]
-            end, head = heap if form.is_encoded else 0, read_word(data, places.thread_delayed_free)
+            keys = [detect.read_word(data, places.keys + more) for more in (0, 8)]
+            end, head = heap if form.is_encoded else 0, detect.read_word(data, places.thread_delayed_free)
             yield records.MiFreeList(head, len(pages_), records.MI_REMOTE, end, form.is_encoded, keys[0], keys[1])
 
 
-def _find_owners(target: Target, found: MimallocPages) -> List[PageOwner]:
+def _find_owners(target: Target, found: detect.MimallocPages) -> List[PageOwner]:
     """Return threads by id, then those whose pointer is unknown, then abandoned pages, then pages without an owner."""
     known = {thread.thread_pointer: thread for thread in target.threads() if thread.thread_pointer}
     there = {page.thread for page in found.pages} | {piece.thread for piece in found.pieces}
@@ -205,7 +176,7 @@ def _find_owners(target: Target, found: MimallocPages) -> List[PageOwner]:
     return owners + ([PageOwner(records.SHARED, None, None, None)] if None in there else [])
 
 
-def find_threads_inside(target: Target, mimalloc: Mimalloc) -> Set[Optional[int]]:
+def find_threads_inside(target: Target, mimalloc: detect.Mimalloc) -> Set[Optional[int]]:
     """Return the thread pointers of threads that execute code of mimalloc's object, or were called from it: their pages may be half
     changed. After a crash nothing is being changed."""
     spans, threads, inside = target.code_ranges(mimalloc.module), target.threads(), set()
@@ -221,12 +192,12 @@ def find_threads_inside(target: Target, mimalloc: Mimalloc) -> Set[Optional[int]
 
 
 def _count_page(
-    page: MimallocPage,
+    page: detect.MimallocPage,
     arena: int,
     lists: Optional[Sequence[Tuple[int, records.MiListEnd]]],
     shared: int,
     twice: "Counter[int]",
-    broken: List[BrokenPlace],
+    broken: List[detect.BrokenPlace],
     follows: bool,
 ) -> CountedPage:
     """`lists`: with the kind of their members; None: there was no time for them. `shared`: members of lists of all pages that are its."""
@@ -240,21 +211,21 @@ def _count_page(
             remote += end.members
         if end.problem != records.LIST_GOOD:
             code, what = LIST_PROBLEMS[end.problem]
-            broken.append(BrokenPlace(code, end.at, what, page.thread))
+            broken.append(detect.BrokenPlace(code, end.at, what, page.thread))
             is_good = False
     if page.start in twice:
         what = "%s of a page on two of its lists" % count_noun(twice[page.start], "block")
-        broken.append(BrokenPlace(codes.LIST_TWICE, page.address, what, page.thread))
+        broken.append(detect.BrokenPlace(codes.LIST_TWICE, page.address, what, page.thread))
         is_good = False
     if is_good and (page.used + free != page.capacity or remote > page.used):
         numbers = (count_noun(page.used, "block"), format_number(free), format_number(page.capacity))
         what = "a page counts %s in use, and %s of its %s are free" % numbers
-        broken.append(BrokenPlace(codes.USED_WRONG, page.address, what, page.thread))
+        broken.append(detect.BrokenPlace(codes.USED_WRONG, page.address, what, page.thread))
         is_good = free + remote <= page.capacity
     return CountedPage(page, arena, free, remote, is_good)
 
 
-def _check_segments(form: MimallocForm, found: MimallocPages) -> Iterator[BrokenPlace]:
+def _check_segments(form: MimallocForm, found: detect.MimallocPages) -> Iterator[detect.BrokenPlace]:
     if form.segment is None:
         return
     told = {one.address for one in found.broken}
@@ -262,7 +233,7 @@ def _check_segments(form: MimallocForm, found: MimallocPages) -> Iterator[Broken
         is_told = any(segment.address <= address < segment.end for address in told)
         if not is_told and (segment.used != segment.pages or segment.abandoned > segment.used):
             what = "a segment counts %s in use and has %s" % (count_noun(segment.used, "page"), format_number(segment.pages))
-            yield BrokenPlace(codes.SEGMENT_PAGES, segment.address, what, segment.thread)
+            yield detect.BrokenPlace(codes.SEGMENT_PAGES, segment.address, what, segment.thread)
 
 
 def make_slot_runs(survey: MimallocSurvey, form: MimallocForm, arena: Optional[int]) -> "Tuple[array[int], Frees]":
@@ -320,7 +291,12 @@ def count_used_bytes(form: MimallocForm, counted: CountedPage) -> int:
 
 
 def _make_arena(
-    mimalloc: Mimalloc, around: HeapContext, owner: PageOwner, index: int, pages: Sequence[CountedPage], pieces: Sequence[MimallocPiece]
+    mimalloc: detect.Mimalloc,
+    around: HeapContext,
+    owner: PageOwner,
+    index: int,
+    pages: Sequence[CountedPage],
+    pieces: Sequence[detect.MimallocPiece],
 ) -> records.MimallocArena:
     by_kind: Dict[int, List[Range]] = {records.MI_SPAN: [], records.MI_RETURNED: [], records.MI_METADATA: []}
     for piece in pieces:
@@ -387,31 +363,37 @@ ABORTS: Dict[str, str] = {codes.LIST_TWICE: "double free detected", codes.LIST_S
 """What secure and debug builds say; others do not notice."""
 
 
-def _find_suspect(found: MimallocSurvey, one: BrokenPlace) -> Optional[RuleSuspect]:
+def _find_suspect(found: MimallocSurvey, one: detect.BrokenPlace) -> Optional[answers.RuleSuspect]:
     """A list is damaged in a free block: the block before that one is the likeliest to have been written past."""
     counted = find_page(found, one.address) if one.code in LIST_DAMAGE else None
     if counted is None:
         return None
     page = counted.page
     place = (one.address - page.start) // page.block_bytes - 1
-    return RuleSuspect(TargetAddress(page.start + place * page.block_bytes), page.block_bytes, records.MI_WORDS[0]) if place >= 0 else None
+    return (
+        answers.RuleSuspect(TargetAddress(page.start + place * page.block_bytes), page.block_bytes, records.MI_WORDS[0])
+        if place >= 0
+        else None
+    )
 
 
 MIMALLOC_FIGURES = (
-    Figure("pages", "pages", "pages that threads own, or left behind", is_shown=False),
-    Figure("used_bytes", "used", "bytes of blocks in use; those that other threads have freed and the owner has not collected count here"),
-    Figure("free_bytes", "free", "bytes of free blocks in pages"),
-    Figure("reserve_bytes", "reserve", "bytes of pages for blocks that were never handed out"),
-    Figure("span_bytes", "spans", "bytes of free slices that were not returned to the OS yet"),
+    answers.Figure("pages", "pages", "pages that threads own, or left behind", is_shown=False),
+    answers.Figure(
+        "used_bytes", "used", "bytes of blocks in use; those that other threads have freed and the owner has not collected count here"
+    ),
+    answers.Figure("free_bytes", "free", "bytes of free blocks in pages"),
+    answers.Figure("reserve_bytes", "reserve", "bytes of pages for blocks that were never handed out"),
+    answers.Figure("span_bytes", "spans", "bytes of free slices that were not returned to the OS yet"),
 )
 
 
-class MimallocMeter(LocatedMeter):
+class MimallocMeter(answers.LocatedMeter):
     """Reads the counters of one mimalloc."""
 
     figures = MIMALLOC_FIGURES
 
-    def read(self, walk_seconds: float) -> Reading:
+    def read(self, walk_seconds: float) -> answers.Reading:
         """The counters now: a page that is being made, or given up, is left out."""
         found = self.located.read(self.target)
         used = sum(page.used * page.block_bytes for page in found.pages)
@@ -424,8 +406,8 @@ class MimallocMeter(LocatedMeter):
         return _make_reading(len(found.pages), used, free, reserve, span, held, large)
 
 
-def _make_reading(pages: int, used: int, free: int, reserve: int, span: int, held: int, large: int) -> Reading:
-    return Reading((pages, used, free, reserve, span), held, used, held - used, None, walked_bytes=held - large, large_bytes=large)
+def _make_reading(pages: int, used: int, free: int, reserve: int, span: int, held: int, large: int) -> answers.Reading:
+    return answers.Reading((pages, used, free, reserve, span), held, used, held - used, None, walked_bytes=held - large, large_bytes=large)
 
 
 MIMALLOC_SHAPE = BlockShape(
@@ -438,7 +420,7 @@ CHECK_HINT = "run check for each rule that is broken"
 class MimallocHeap(MeteredInstance):
     """Everything one mimalloc can be asked for."""
 
-    located: Mimalloc
+    located: detect.Mimalloc
     meter_type = MimallocMeter
 
     @property
@@ -446,7 +428,7 @@ class MimallocHeap(MeteredInstance):
         """Describe its blocks."""
         return PADDED_SHAPE if self.located.form.is_padded else MIMALLOC_SHAPE
 
-    def exact_reading(self) -> Reading:
+    def exact_reading(self) -> answers.Reading:
         rows = self.arenas()
         used = sum(row.used_bytes + row.remote_free_bytes for row in rows)
         free, reserve, span = (sum(getattr(row, name) for row in rows) for name in ("free_bytes", "reserve_bytes", "span_bytes"))
@@ -493,10 +475,8 @@ class MimallocHeap(MeteredInstance):
             block_filter
         )
 
-    def block_at(self, address: int) -> "Optional[AllocatorPlace]":
+    def block_at(self, address: int) -> Optional[answers.AllocatorPlace]:
         """The block and page that hold the address."""
-        from gdbheapx.allocators import answers
-
         found = self.survey()
         claim = self.find_claim(address)
         if claim is None:
@@ -521,7 +501,7 @@ class MimallocHeap(MeteredInstance):
         """Return a row for each thread that owns pages, for abandoned pages and for shared memory."""
         survey = self.counted()
         pages: List[List[CountedPage]] = [[] for _ in survey.owners]
-        pieces: List[List[MimallocPiece]] = [[] for _ in survey.owners]
+        pieces: List[List[detect.MimallocPiece]] = [[] for _ in survey.owners]
         for counted in survey.pages:
             pages[counted.arena].append(counted)
         for piece, index in survey.pieces:
@@ -566,26 +546,24 @@ class MimallocHeap(MeteredInstance):
             rows.append(HistogramRow(row.size_bytes, row.size_bytes, row.used_blocks, row.used_bytes, free, free_bytes, 0))
         return rows
 
-    def facts(self) -> "MimallocFacts":
+    def facts(self) -> records.MimallocFacts:
         """Freeze one reading for the verdict."""
-        from gdbheapx.addons.allocators.mimalloc.records import MimallocFacts
-
         known = (self.info, self.arenas(), self.totals(), self.histogram(), self.claims())
-        survey, values = self.counted(), map_options(self.tunables().tunables)
-        resets = [values[name] for name in RESETS if name in values]
-        return MimallocFacts(
+        survey, values = self.counted(), detect.map_options(self.tunables().tunables)
+        resets = [values[name] for name in detect.RESETS if name in values]
+        return records.MimallocFacts(
             *known,
             is_whole=survey.is_whole,
             has_ended=self.located.form.line < 3,
             returned=unite_ranges([(piece.start, piece.end) for piece, _ in survey.pieces if piece.kind == records.MI_RETURNED]),
-            delay=next(((name, values[name]) for name in DELAYS if name in values), None),
+            delay=next(((name, values[name]) for name in detect.DELAYS if name in values), None),
             is_reset=resets[0] == 0 if resets else None,
         )
 
     @cache_answer
-    def tunables(self) -> "MimallocTunables":
+    def tunables(self) -> detect.MimallocTunables:
         """Its options, by the array that it reads them from."""
-        return MimallocTunables(read_mimalloc_options(self.target, self.located.options))
+        return detect.MimallocTunables(detect.read_mimalloc_options(self.target, self.located.options))
 
     @property
     def never_returns(self) -> NeverReturns:
@@ -593,10 +571,9 @@ class MimallocHeap(MeteredInstance):
         calls = [str(line) for line in records.describe_collections(self.totals())]
         return MI_NEVER_RETURNS._replace(hint="; ".join([*calls, MI_NEVER_RETURNS.hint]))
 
-    def what_if(self) -> "Sequence[Effect]":
+    def what_if(self) -> Sequence[answers.Effect]:
         """Return the effects of its variables."""
         from gdbheapx import findings as codes
-        from gdbheapx.allocators.answers import by_variable, effect_of_restart
         from gdbheapx.allocators.measured import DECOMMIT_DELAY, PURGE_DELAY
 
         places = self.located.form.segment
@@ -609,9 +586,9 @@ class MimallocHeap(MeteredInstance):
             "why": "pages without a block in use, and free slices, returned as they become free",
             "cost": "a system call for each, and page faults",
         }
-        return [by_variable(by, value, whole, free, **words), effect_of_restart(free)]
+        return [answers.by_variable(by, value, whole, free, **words), answers.effect_of_restart(free)]
 
-    def kept(self) -> "Keeping":
+    def kept(self) -> answers.Keeping:
         """Free blocks stay while one of their page is in use or waits for its owner; a page wholly free, until its owner comes by."""
         rooms: Dict[int, int] = {}
         kept = [0] * len(self.counted().owners)
@@ -622,9 +599,11 @@ class MimallocHeap(MeteredInstance):
                 kept[counted.arena] += counted.free * page.block_bytes
         padding = records.PADDING if self.located.form.is_padded else ()
         shape = PinShape(self.target.page_bytes, overheads=padding, listed_kinds={records.MI_SPAN}, rooms=sorted(rooms.items()))
-        return Keeping(shape, [ArenaKeeps(index, free) for index, free in enumerate(kept)], [Term("free", sum(kept))])
+        return answers.Keeping(
+            shape, [answers.ArenaKeeps(index, free) for index, free in enumerate(kept)], [answers.Term("free", sum(kept))]
+        )
 
-    def rules(self) -> "Iterator[BrokenRule]":
+    def rules(self) -> Iterator[answers.BrokenRule]:
         """Return each place that breaks a rule of mimalloc's, once, at most so many; report what cannot be read, or was changing."""
         found, report = survey_mimalloc(self.located, self.around), self.around.report
         arenas = {owner.thread: index for index, owner in enumerate(found.owners)}
@@ -633,9 +612,9 @@ class MimallocHeap(MeteredInstance):
         for one in found.broken:
             if one.code.nature is Severity.UNREAD:
                 report(one.code, one.address, one.what, None)
-            elif (one.code, one.address) not in seen and len(seen) < MOST_BROKEN:
+            elif (one.code, one.address) not in seen and len(seen) < answers.MOST_BROKEN:
                 seen.add((one.code, one.address))
-                yield BrokenRule(
+                yield answers.BrokenRule(
                     allocator=self.located.id,
                     arena=arenas.get(one.thread) if one.thread is not None else None,
                     code=one.code,
@@ -644,7 +623,7 @@ class MimallocHeap(MeteredInstance):
                     abort=ABORTS.get(one.code) if self.located.form.is_encoded else None,
                     suspect=_find_suspect(found, one),
                     what=one.what,
-                    evidence=INSIDE if one.code is codes.PAGE_CHANGING else None,
+                    evidence=answers.INSIDE if one.code is codes.PAGE_CHANGING else None,
                 )
 
     def checks(self) -> List[Check]:

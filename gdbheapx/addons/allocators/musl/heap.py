@@ -2,25 +2,11 @@
 
 import struct
 from array import array
-from typing import TYPE_CHECKING, Dict, Iterator, List, Optional, Sequence, Set, Tuple
+from typing import Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
 from gdbheapx.addons.allocators.musl import codes, records
 from gdbheapx.addons.allocators.musl.detect import Musl, read_first_area
-from gdbheapx.allocators.answers import (
-    GROUP,
-    MOST_BROKEN,
-    ArenaKeeps,
-    BrokenRule,
-    Figure,
-    Keeping,
-    LocatedMeter,
-    Reading,
-    RuleSuspect,
-    Term,
-    call_changing,
-    find_neighbours,
-    make_empty_reading,
-)
+from gdbheapx.allocators import answers
 from gdbheapx.allocators.heap import MeteredInstance, cache_answer
 from gdbheapx.allocators.records import HeapContext
 from gdbheapx.hints import hint_command
@@ -32,10 +18,6 @@ from gdbheapx.model import Claim, HistogramRow, TargetAddress
 from gdbheapx.problems import Diagnostic, PartialSink, ProblemCode, Severity
 from gdbheapx.ranges import unite_ranges
 from gdbheapx.units import format_number
-
-if TYPE_CHECKING:
-    from gdbheapx.addons.allocators.musl.records import MuslFacts
-    from gdbheapx.allocators.answers import AllocatorPlace
 
 MOST_TOLD = 20
 SIGSEGV = 11
@@ -115,7 +97,7 @@ FARTHEST_BYTES = 1 << 20
 """Before what is damaged: so near a block is looked for that may have been written past."""
 
 
-def _find_suspect(heap: "MuslMalloc", code: ProblemCode, address: int) -> Optional[RuleSuspect]:
+def _find_suspect(heap: "MuslMalloc", code: ProblemCode, address: int) -> Optional[answers.RuleSuspect]:
     """The block in use that ends before what is damaged; or, where a slot's own block was written past, that: it may begin further on."""
     kinds = frozenset((records.MUSL_USED,))
     row: Optional[Tuple[int, ...]] = None
@@ -123,15 +105,15 @@ def _find_suspect(heap: "MuslMalloc", code: ProblemCode, address: int) -> Option
         row = next((row for batch in heap.blocks(BlockFilter(kinds, start=address)) for row in zip(*batch)), None)
     else:
         blocks = heap.blocks(BlockFilter(kinds, start=max(0, address - FARTHEST_BYTES)))
-        previous, here, _ = find_neighbours(blocks, heap.shape, address - 1)
+        previous, here, _ = answers.find_neighbours(blocks, heap.shape, address - 1)
         row = here or previous
-    return RuleSuspect(TargetAddress(row[0]), row[1], records.MUSL_WORDS[row[3]]) if row is not None else None
+    return answers.RuleSuspect(TargetAddress(row[0]), row[1], records.MUSL_WORDS[row[3]]) if row is not None else None
 
 
 MUSL_FIGURES = (
-    Figure("groups", "groups", "groups of slots", is_shown=False),
-    Figure("slots_used_bytes", "in slots", "bytes of slots with blocks in use, what blocks do not fill of them included"),
-    Figure("slots_free_bytes", "free slots", "bytes of free slots, which stay until their group has no block in use"),
+    answers.Figure("groups", "groups", "groups of slots", is_shown=False),
+    answers.Figure("slots_used_bytes", "in slots", "bytes of slots with blocks in use, what blocks do not fill of them included"),
+    answers.Figure("slots_free_bytes", "free slots", "bytes of free slots, which stay until their group has no block in use"),
 )
 MOST_AREAS = 1 << 20
 """Of a list that leads nowhere."""
@@ -141,7 +123,7 @@ MetaSums = Tuple[int, int, int, int, int]
 """Sums over metas: groups, bytes held, used, free, and in groups of one slot with a mapping of their own."""
 
 
-class MuslMeter(LocatedMeter):
+class MuslMeter(answers.LocatedMeter):
     """Reads the metas of one mallocng."""
 
     figures = MUSL_FIGURES
@@ -156,17 +138,17 @@ class MuslMeter(LocatedMeter):
         self._count = (records.AREA_BYTES - self._first) // self._metas.size
         self._known: Dict[int, Tuple[bytes, MetaSums]] = {}
 
-    def read(self, walk_seconds: float) -> Reading:
+    def read(self, walk_seconds: float) -> answers.Reading:
         """The metas now. There is nothing to be estimated."""
         area, rows = read_first_area(self.target, self.located.context, self.located.offsets), []
         seen: Set[int] = set()
         if not area:
-            return make_empty_reading(MUSL_FIGURES)
+            return answers.make_empty_reading(MUSL_FIGURES)
         while area and area not in seen and len(seen) < MOST_AREAS:
             seen.add(area)
             data = self.target.read_prefix(area, records.AREA_BYTES)
             if len(data) < records.AREA_BYTES or self._head.unpack_from(data)[0] != self.located.secret:
-                return make_empty_reading(MUSL_FIGURES)
+                return answers.make_empty_reading(MUSL_FIGURES)
             known = self._known.get(area)
             if known is None or known[0] != data:
                 known = self._known[area] = (data, self._sum_metas(data))
@@ -175,7 +157,7 @@ class MuslMeter(LocatedMeter):
         groups, held, used, free, large = map(sum, zip(*rows))
         used, held = max(0, used), held + records.AREA_BYTES * len(rows)
         kept, walked = max(0, held - used), max(0, held - large)
-        return Reading((groups, used, free), held, used, kept, 0, walked_bytes=walked, large_bytes=large)
+        return answers.Reading((groups, used, free), held, used, kept, 0, walked_bytes=walked, large_bytes=large)
 
     def _sum_metas(self, data: bytes) -> MetaSums:
         groups = held = used = free = large = 0
@@ -212,19 +194,19 @@ class MuslMalloc(MeteredInstance):
     block_shape, meter_type = MUSL_SHAPE, MuslMeter
 
     def __init__(self, musl: Musl, around: HeapContext) -> None:
-        report = call_changing(around.target, musl.module, codes.SLOT_CHANGING, around.report)
+        report = answers.call_changing(around.target, musl.module, codes.SLOT_CHANGING, around.report)
         super().__init__(musl, around._replace(report=report))
         self.group_damage: List[DamagedPlace] = []
         """Of areas, metas and groups, after counted(): as much as is listed."""
         self.slot_damage: List[DamagedPlace] = []
         """The same of slots, after survey()."""
 
-    def exact_reading(self) -> Reading:
+    def exact_reading(self) -> answers.Reading:
         (row,) = self.arenas()
         used = None if row.used_bytes is None else row.used_bytes + records.TRAILER_BYTES * (row.used_blocks or 0)
         free = None if row.free_bytes is None else row.free_bytes + records.TRAILER_BYTES * (row.free_slots or 0)
         kept = None if used is None or row.system_bytes is None else row.system_bytes - used
-        return Reading((row.groups, used, free), row.system_bytes, used, kept, 0)
+        return answers.Reading((row.groups, used, free), row.system_bytes, used, kept, 0)
 
     @cache_answer
     def groups(self) -> records.MuslGroups:
@@ -301,10 +283,8 @@ class MuslMalloc(MeteredInstance):
         rows = [(area, records.AREA_BYTES, CLASS_OVERHEAD, records.MUSL_METADATA, 0) for area in areas]
         return self._make_walker(groups).blocks(block_filter, make_blocks(rows))
 
-    def block_at(self, address: int) -> "Optional[AllocatorPlace]":
+    def block_at(self, address: int) -> Optional[answers.AllocatorPlace]:
         """Read only the slots of the groups that hold the address."""
-        from gdbheapx.allocators import answers
-
         groups = self.groups()
         names = ("address", "bytes", "slot_bytes", "slots", "size_class", "problem")
         rows = zip(*(groups.column(name) for name in names))
@@ -399,37 +379,33 @@ class MuslMalloc(MeteredInstance):
                 rows.append(HistogramRow(least, most, row.used_slots, row.used_bytes, row.free_slots, row.free_bytes, 0))
         return rows
 
-    def facts(self) -> "MuslFacts":
+    def facts(self) -> records.MuslFacts:
         """Freeze one reading for the verdict."""
-        from gdbheapx.addons.allocators.musl.records import MuslFacts
-
         known = self.info, self.arenas(), self.totals(), self.histogram(), self.claims()
         own_mappings = self.counted().ranges("alone")
-        return MuslFacts(*known, self.is_whole(), has_stopped(self.target, self.located.module), own_mappings)
+        return records.MuslFacts(*known, self.is_whole(), has_stopped(self.target, self.located.module), own_mappings)
 
-    def kept(self) -> "Keeping":
+    def kept(self) -> answers.Keeping:
         """Free slots stay as long as their group has a block in use, or a group in one of its slots has; what is left of a whole group
         would have been unmapped."""
         kept, spans, names = self.arenas()[0].free_bytes, array("Q"), ("address", "bytes", "slot_bytes", "place", "problem")
         for start, size, slot_bytes, place, problem in zip(*(self.groups().column(name) for name in names)):
             if place != records.PLACE_NESTED and not problem:
                 spans.extend((start, start + size, slot_bytes))
-        shape, terms = PinShape(self.target.page_bytes, spans=spans), [Term("free slots", kept or 0)]
-        return Keeping(shape, [ArenaKeeps(0, kept)], terms, words={ROOM: GROUP}, returnable_bytes=0)
+        shape, terms = PinShape(self.target.page_bytes, spans=spans), [answers.Term("free slots", kept or 0)]
+        return answers.Keeping(shape, [answers.ArenaKeeps(0, kept)], terms, words={ROOM: answers.GROUP}, returnable_bytes=0)
 
-    def rules(self) -> "Iterator[BrokenRule]":
+    def rules(self) -> Iterator[answers.BrokenRule]:
         """Every place that breaks a rule of mallocng's, once; what cannot be read, or is under way, is reported."""
-        from gdbheapx.allocators.answers import make_collector
-
         told: List[Diagnostic] = []
-        own = MuslMalloc(self.located, self.around._replace(report=make_collector(told)))
+        own = MuslMalloc(self.located, self.around._replace(report=answers.make_collector(told)))
         own.survey()
         known = 0
         for code, address, what in [*own.group_damage, *own.slot_damage]:
-            if code.nature != Severity.DAMAGE or known >= MOST_BROKEN:
+            if code.nature != Severity.DAMAGE or known >= answers.MOST_BROKEN:
                 continue
             known += 1
-            yield BrokenRule(
+            yield answers.BrokenRule(
                 allocator=self.info.id,
                 arena=0,
                 code=code,

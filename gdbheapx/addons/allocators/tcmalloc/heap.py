@@ -5,44 +5,11 @@ import struct
 from bisect import bisect_right
 from operator import mul
 from re import finditer
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple, Union
 
 from gdbheapx.addons.allocators.gates import TC_RELEASE
-from gdbheapx.addons.allocators.tcmalloc import codes, records
-from gdbheapx.addons.allocators.tcmalloc.structure import (
-    CACHE_REST,
-    MOST_CACHES,
-    WORD,
-    CentralPlaces,
-    Tcmalloc,
-    read_central_lists,
-    split_version,
-)
-from gdbheapx.addons.allocators.tcmalloc.survey import (
-    TcmallocCounts,
-    TcmallocSurvey,
-    count_tcmalloc,
-    find_metadata,
-    make_tcmalloc_walker,
-    read_stats,
-    survey_tcmalloc,
-)
-from gdbheapx.allocators.answers import (
-    MOST_BROKEN,
-    SPAN,
-    ArenaKeeps,
-    BrokenRule,
-    Figure,
-    Keeping,
-    LocatedMeter,
-    Reading,
-    RuleSuspect,
-    Term,
-    call_changing,
-    make_collector,
-    make_empty_reading,
-    sorted_out,
-)
+from gdbheapx.addons.allocators.tcmalloc import codes, records, structure, survey
+from gdbheapx.allocators import answers
 from gdbheapx.allocators.heap import MeteredInstance, cache_answer
 from gdbheapx.allocators.plan import FUTEX, Held, Plan, SystemCall
 from gdbheapx.allocators.records import HeapContext, Page
@@ -56,9 +23,6 @@ from gdbheapx.kernel.blocks.stream import CLASS_OVERHEAD, EVERYTHING, BlockFilte
 from gdbheapx.kernel.common.in_ram import UNKNOWN
 from gdbheapx.model import CacheBin, Claim, HistogramRow, TargetAddress, ThreadCache
 from gdbheapx.problems import NOT_PROFILED, Diagnostic, PartialSink, ProblemCode
-
-if TYPE_CHECKING:
-    from gdbheapx.allocators.answers import AllocatorPlace, Effect
 
 TYPE_LETTERS = {"bool": "<?", "double": "<d", "int64": "<q", "int64_t": "<q"}
 INT64 = ("int64", "int64_t")
@@ -168,7 +132,7 @@ class TcProfile(NamedTuple):
             yield from maps.rstrip("\n").split("\n")  # names may hold what splitlines() takes for the end of a line
 
 
-def read_tcmalloc_profile(target: Target, module: Module, counts: TcmallocCounts, report: PartialSink) -> TcProfile:
+def read_tcmalloc_profile(target: Target, module: Module, counts: survey.TcmallocCounts, report: PartialSink) -> TcProfile:
     """Return the profile of all sampled spans; HeapxError where nothing was sampled."""
     rows = zip(*(counts.spans.column(name) for name in ("is_sampled", "size_class", "location", "list", "start", "bytes")))
     sites: Dict[Tuple[int, ...], Tuple[int, int]] = {}
@@ -217,7 +181,7 @@ class TcmallocPurge(Plan):
     system_calls = (SystemCall("madvise", (None, None, 4)), *FUTEX, *map(SystemCall, ("sched_yield", "nanosleep", "clock_nanosleep")))
     damaged = ("tcmalloc's heap", "a call could crash the process", "see " + hint_command("check"))
 
-    def __init__(self, around: HeapContext, anew: Callable[[PartialSink], Any], portion: Portion, tcmalloc: Tcmalloc) -> None:
+    def __init__(self, around: HeapContext, anew: Callable[[PartialSink], Any], portion: Portion, tcmalloc: structure.Tcmalloc) -> None:
         super().__init__(around, anew, portion, tcmalloc.module, RELEASE_FUNCTION)
         self._tcmalloc = tcmalloc
 
@@ -228,10 +192,10 @@ class TcmallocPurge(Plan):
 
     def locks(self) -> List[Held]:
         target, known = self.target, self._tcmalloc.structure
-        rows = read_central_lists(target, known, _ignore_problem)
+        rows = structure.read_central_lists(target, known, _ignore_problem)
         held = [Held("the central list of class %d" % row.size_class, None) for row in rows if row.lock]
         symbol = target.module_symbol(self.module, PAGE_HEAP_LOCK)
-        version = split_version(self._tcmalloc.version) or (0,)
+        version = structure.split_version(self._tcmalloc.version) or (0,)
         address = symbol.address if symbol is not None else 0
         if not address and version >= LOCK_IN_HEAP and known.page_map.page_shift == 13:
             address = known.page_map.root - LOCK_BEFORE_ROOT
@@ -256,21 +220,21 @@ OBJECT_CODES = (codes.FREE_LIST_BROKEN, codes.FREED_TWICE, codes.FREE_LIST_UNREA
 MOST_SUSPECTS = 20
 
 
-def _find_suspect(heap: "TcmallocHeap", address: Optional[int]) -> Optional[RuleSuspect]:
+def _find_suspect(heap: "TcmallocHeap", address: Optional[int]) -> Optional[answers.RuleSuspect]:
     place = heap.block_at(address) if address is not None else None
     before = place.previous if place is not None else None
     if before is None or before.status != "used":
         return None
-    return RuleSuspect(before.address, before.size_bytes, before.status)
+    return answers.RuleSuspect(before.address, before.size_bytes, before.status)
 
 
 TCMALLOC_FIGURES = (
-    Figure("system_bytes", "system", "bytes of all spans", is_shown=False),
-    Figure("free_bytes", "free spans", "bytes of unused pages that the OS has not got back"),
-    Figure("returned_bytes", "returned", "bytes of address space that is kept without memory"),
-    Figure("central_bytes", "central", "bytes of free objects in spans with others in use"),
-    Figure("transfer_bytes", "transfer", "bytes of free objects on their way between threads", is_shown=False),
-    Figure("cached_bytes", "cached", "bytes of free objects in thread caches"),
+    answers.Figure("system_bytes", "system", "bytes of all spans", is_shown=False),
+    answers.Figure("free_bytes", "free spans", "bytes of unused pages that the OS has not got back"),
+    answers.Figure("returned_bytes", "returned", "bytes of address space that is kept without memory"),
+    answers.Figure("central_bytes", "central", "bytes of free objects in spans with others in use"),
+    answers.Figure("transfer_bytes", "transfer", "bytes of free objects on their way between threads", is_shown=False),
+    answers.Figure("cached_bytes", "cached", "bytes of free objects in thread caches"),
 )
 
 
@@ -278,19 +242,19 @@ CountedBytes = Tuple[int, int, int, Optional[int], Optional[int], Optional[int]]
 """Bytes, one for each of TCMALLOC_FIGURES."""
 
 
-class TcmallocMeter(LocatedMeter):
+class TcmallocMeter(answers.LocatedMeter):
     """Reads the counters of one tcmalloc."""
 
     figures = TCMALLOC_FIGURES
 
-    def read(self, walk_seconds: float) -> Reading:
+    def read(self, walk_seconds: float) -> answers.Reading:
         """The counters now. There is nothing to be estimated."""
-        own, central = read_stats(self.target, self.located), self._read_central()
+        own, central = survey.read_stats(self.target, self.located), self._read_central()
         if len(own) < 3:
-            return make_empty_reading(TCMALLOC_FIGURES)
+            return answers.make_empty_reading(TCMALLOC_FIGURES)
         system, free, returned = own
         if free + returned > system:  # read at different moments
-            return make_empty_reading(TCMALLOC_FIGURES)
+            return answers.make_empty_reading(TCMALLOC_FIGURES)
         in_spans, in_transfer = (None, None) if central is None else central
         return _make_reading((system, free, returned, in_spans, in_transfer, self._read_cached()))
 
@@ -304,9 +268,9 @@ class TcmallocMeter(LocatedMeter):
         in_spans = in_transfer = 0
         for number in range(1, count):
             base, size = number * known.stride, sizes.object_bytes[number]
-            (counter,) = struct.unpack_from("<Q", data, base + CentralPlaces.counter)
-            (used,) = struct.unpack_from("<i", data, base + CentralPlaces.used_slots)
-            if not 0 <= used <= CentralPlaces.most_slots or counter >> 40:
+            (counter,) = struct.unpack_from("<Q", data, base + structure.CentralPlaces.counter)
+            (used,) = struct.unpack_from("<i", data, base + structure.CentralPlaces.used_slots)
+            if not 0 <= used <= structure.CentralPlaces.most_slots or counter >> 40:
                 return None
             in_spans, in_transfer = in_spans + counter * size, in_transfer + used * sizes.batch[number] * size
         return in_spans, in_transfer
@@ -321,8 +285,8 @@ class TcmallocMeter(LocatedMeter):
         data = target.read_prefix(threads.head, 8)
         while len(data) == 8 and any(data):
             (address,) = struct.unpack("<Q", data)
-            here = target.read_prefix(address + behind, CACHE_REST)
-            if address in seen or len(seen) >= MOST_CACHES or len(here) < CACHE_REST:
+            here = target.read_prefix(address + behind, structure.CACHE_REST)
+            if address in seen or len(seen) >= structure.MOST_CACHES or len(here) < structure.CACHE_REST:
                 return None
             seen.add(address)
             (size,) = struct.unpack_from("<i", here, 0)
@@ -331,12 +295,12 @@ class TcmallocMeter(LocatedMeter):
         return total if len(data) == 8 else None
 
 
-def _make_reading(counted: CountedBytes, used: Optional[int] = None) -> Reading:
+def _make_reading(counted: CountedBytes, used: Optional[int] = None) -> answers.Reading:
     system, free_spans, returned, *cached = counted
     held, free = system - returned, free_spans + sum(part or 0 for part in cached)
     if used is None and None not in cached and free <= held:
         used = held - free
-    return Reading(counted, held, used, None if used is None else held - used, free_spans)
+    return answers.Reading(counted, held, used, None if used is None else held - used, free_spans)
 
 
 TC_UNIT_BYTES = 8
@@ -355,12 +319,12 @@ RATE_VARIABLE = "TCMALLOC_RELEASE_RATE"
 class TcmallocHeap(MeteredInstance):
     """Everything one tcmalloc can be asked for."""
 
-    located: Tcmalloc
+    located: structure.Tcmalloc
     returning = TC_RELEASE
     block_shape, meter_type = TCMALLOC_SHAPE, TcmallocMeter
 
-    def __init__(self, tcmalloc: Tcmalloc, around: HeapContext) -> None:
-        report = call_changing(around.target, tcmalloc.module, codes.LISTS_CHANGING, around.report)
+    def __init__(self, tcmalloc: structure.Tcmalloc, around: HeapContext) -> None:
+        report = answers.call_changing(around.target, tcmalloc.module, codes.LISTS_CHANGING, around.report)
         super().__init__(tcmalloc, around._replace(report=report))
 
     @property
@@ -368,11 +332,11 @@ class TcmallocHeap(MeteredInstance):
         """Return the readers of its counters and samples."""
         return {**super().capabilities, "profile": self.profile}
 
-    def profile(self) -> "TcProfile":
+    def profile(self) -> TcProfile:
         """Return the live heap profile; HeapxError where nothing was sampled."""
         return read_tcmalloc_profile(self.target, self.located.module, self.counts(), self.around.report)
 
-    def exact_reading(self) -> Reading:
+    def exact_reading(self) -> answers.Reading:
         """Return the meter's figures from a walk of a stopped process; ends of spans count as kept."""
         (row,) = self.arenas()
         cached = row.central_bytes, row.transfer_bytes, row.cached_bytes
@@ -382,30 +346,30 @@ class TcmallocHeap(MeteredInstance):
         """Open the heap again, with nothing cached."""
         return TcmallocHeap(self.located, self.around.anew(report))
 
-    def would_return(self, portion: "Portion") -> "DryRun":
+    def would_return(self, portion: Portion) -> DryRun:
         """Its free spans."""
         rows, arenas = self.arenas(), [{key: getattr(row, key) for key in PURGE_KEYS} for row in self.arenas()]
         predicted = predict_tcmalloc_purge(rows, self.located.structure.page_map.page_bytes)
         return DryRun(TC_RELEASE, predicted, arenas, ColumnsTable(_PURGE_COLUMNS, rows), self.target.kind == "live")
 
-    def return_plan(self, portion: "Portion") -> "TcmallocPurge":
+    def return_plan(self, portion: Portion) -> TcmallocPurge:
         """MallocExtension_ReleaseFreeMemory()."""
         return TcmallocPurge(self.around, self.anew, portion, self.located)
 
     @cache_answer
-    def counts(self) -> TcmallocCounts:
+    def counts(self) -> survey.TcmallocCounts:
         """The walk over all spans, and all counters: sums are made of these alone."""
-        return count_tcmalloc(self.located, self.around, self.around.report)
+        return survey.count_tcmalloc(self.located, self.around, self.around.report)
 
     @cache_answer
-    def survey(self) -> TcmallocSurvey:
+    def survey(self) -> survey.TcmallocSurvey:
         """Walk over all lists of free objects, which decide the status of each block."""
-        return survey_tcmalloc(self.located, self.around, self.counts(), self.around.report)
+        return survey.survey_tcmalloc(self.located, self.around, self.counts(), self.around.report)
 
     @cache_answer
     def metadata(self) -> List[Tuple[int, int]]:
         """Return the ranges of tcmalloc's own structures."""
-        return find_metadata(self.located, self.counts(), self.target)
+        return survey.find_metadata(self.located, self.counts(), self.target)
 
     def claims(self) -> List[Claim]:
         """Its spans, joined where they touch, and its metadata."""
@@ -416,7 +380,7 @@ class TcmallocHeap(MeteredInstance):
         """The page heap with its lists of spans, the central lists, the list of thread caches."""
         known = self.located.structure
         page_map, central = known.page_map, known.central
-        heads = [] if known.threads is None else [(known.threads.head, known.threads.head + WORD)]
+        heads = [] if known.threads is None else [(known.threads.head, known.threads.head + structure.WORD)]
         return sorted([(page_map.root, page_map.stats), (central, central + known.stride * known.sizes.classes), *heads])
 
     def blocks(self, block_filter: BlockFilter = EVERYTHING, arena: Optional[int] = None) -> BlockStream:
@@ -428,12 +392,10 @@ class TcmallocHeap(MeteredInstance):
             for start, end in self.metadata():
                 if block_filter.has(records.TC_METADATA, end - start):
                     rows.append((start, end - start, CLASS_OVERHEAD, records.TC_METADATA, 0))
-        return make_tcmalloc_walker(self.counts(), self.survey().frees, self.around).blocks(block_filter, make_blocks(rows))
+        return survey.make_tcmalloc_walker(self.counts(), self.survey().frees, self.around).blocks(block_filter, make_blocks(rows))
 
-    def block_at(self, address: int) -> "Optional[AllocatorPlace]":
+    def block_at(self, address: int) -> Optional[answers.AllocatorPlace]:
         """The object, and the span that holds it."""
-        from gdbheapx.allocators import answers
-
         claim = self.find_claim(address)
         if claim is None:
             return None
@@ -558,14 +520,13 @@ class TcmallocHeap(MeteredInstance):
         is_aggressive = (self.target.environment_variable("TCMALLOC_AGGRESSIVE_DECOMMIT") or "")[:1].lower() in YES
         return records.TcFacts(self.info, *known, self.counts().is_whole, rate, is_aggressive)
 
-    def tunables(self) -> "TcTunables":
+    def tunables(self) -> TcTunables:
         """Return the settings in force."""
         return read_tcmalloc_tunables(self.target, self.located.module)
 
-    def what_if(self) -> "Sequence[Effect]":
+    def what_if(self) -> Sequence[answers.Effect]:
         """Return the effects of its variables. The release rate has no row: `make advice` measured no effect on idle threads."""
         from gdbheapx import findings as codes
-        from gdbheapx.allocators.answers import by_variable, effect_of_restart
         from gdbheapx.allocators.measured import AGGRESSIVE_DECOMMIT as DECOMMIT
         from gdbheapx.allocators.measured import CACHE_BYTES
 
@@ -584,31 +545,31 @@ class TcmallocHeap(MeteredInstance):
             "cost": "caches are filled and emptied more often, under a lock",
         }
         return [
-            by_variable(DECOMMIT, value(DECOMMIT.variable), row.free_resident_bytes, free, **spans),
-            by_variable(CACHE_BYTES, value(CACHE_BYTES.variable), cached, free, **caches),
-            effect_of_restart(free),
+            answers.by_variable(DECOMMIT, value(DECOMMIT.variable), row.free_resident_bytes, free, **spans),
+            answers.by_variable(CACHE_BYTES, value(CACHE_BYTES.variable), cached, free, **caches),
+            answers.effect_of_restart(free),
         ]
 
-    def kept(self) -> Keeping:
+    def kept(self) -> answers.Keeping:
         """A span of objects is free when its last object is back in it: an object that is free among others stays."""
         sizes, page, row = self.located.structure.sizes, self.located.structure.page_map.page_bytes, self.arenas()[0]
         rooms = sorted((size, pages * page) for size, pages in zip(sizes.object_bytes, sizes.pages) if size)
-        terms = [Term("central", row.central_bytes or 0)]
-        kept = [ArenaKeeps(0, row.central_bytes)]
-        return Keeping(PinShape(page, rooms=rooms), kept, terms, words={ROOM: SPAN}, returnable_bytes=row.free_bytes)
+        terms = [answers.Term("central", row.central_bytes or 0)]
+        kept = [answers.ArenaKeeps(0, row.central_bytes)]
+        return answers.Keeping(PinShape(page, rooms=rooms), kept, terms, words={ROOM: answers.SPAN}, returnable_bytes=row.free_bytes)
 
-    def rules(self) -> "Iterator[BrokenRule]":
+    def rules(self) -> Iterator[answers.BrokenRule]:
         """Every place that breaks a rule of tcmalloc's. A change in progress is reported as a moment and breaks no rule."""
         told: List[Diagnostic] = []
-        own = self.anew(make_collector(told))
+        own = self.anew(answers.make_collector(told))
         own.survey()
-        broken: Dict[Tuple[str, Optional[int]], BrokenRule] = {}
+        broken: Dict[Tuple[str, Optional[int]], answers.BrokenRule] = {}
 
         def add_broken_rule(diagnostic: Diagnostic) -> None:
             code, address = diagnostic.code, diagnostic.address
-            if (str(code), address) in broken or len(broken) >= MOST_BROKEN:
+            if (str(code), address) in broken or len(broken) >= answers.MOST_BROKEN:
                 return
-            broken[str(code), address] = BrokenRule(
+            broken[str(code), address] = answers.BrokenRule(
                 allocator=self.info.id,
                 arena=0,
                 code=code,
@@ -619,7 +580,7 @@ class TcmallocHeap(MeteredInstance):
                 what=diagnostic.what,
             )
 
-        sorted_out(told, RULE_CODES, self.around.report, add_broken_rule)
+        answers.sorted_out(told, RULE_CODES, self.around.report, add_broken_rule)
         yield from broken.values()
 
 
