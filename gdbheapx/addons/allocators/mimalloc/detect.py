@@ -204,11 +204,6 @@ def read_word(data: bytes, offset: int) -> int:
     return int.from_bytes(data[offset : offset + 8], "little")
 
 
-def read_bits(data: bytes, offset: int, count: int) -> int:
-    """A mask of that many bits, as one number."""
-    return int.from_bytes(data[offset : offset + count // 8], "little")
-
-
 @cache
 def _make_page_reader(form: MimallocForm) -> "Tuple[struct.Struct, Callable[[Tuple[int, ...]], Tuple[int, ...]]]":
     """Return a struct that reads all members of a page at once, since a process may be stopped meanwhile, and a function that puts them
@@ -245,8 +240,8 @@ class MimallocPages:
     def tell(self, code: ProblemCode, address: int, what: str, thread: Optional[int] = None) -> None:
         self.broken.append(BrokenPlace(code, address, what, thread))
 
-    def page(self, data: bytes, at: int, address: int, memory: int, end: int, thread: int, segment: int) -> Optional[MimallocPage]:
-        """Return the page whose struct begins at `at`; None, with a problem, if it contradicts itself."""
+    def add_page(self, data: bytes, at: int, address: int, memory: int, end: int, thread: int, segment: int) -> Optional[MimallocPage]:
+        """Add the page whose struct begins at `at`, and return it; None, with a problem, if it contradicts itself."""
         words = self._members(self._struct.unpack_from(data, at))
         capacity, reserved, used, free, local_free, xthread_free, heap, block, flags, start, key, turn = words
         places = self.form.page
@@ -267,6 +262,7 @@ class MimallocPages:
         if wrong is not None:
             self.tell(codes.PAGE_WRONG, address, "a page %s" % wrong, thread)
             return None
+        self.pages.append(page)
         return page
 
     def drop_overlaps(self) -> "MimallocPages":
@@ -374,7 +370,11 @@ def _add_sliced_segment(made: MimallocPages, places: SegmentPlaces, address: int
     data = made.target.read_prefix(address + places.pages, entries * size)
     made.reserved.append((address, end))
     made.pieces.append(MimallocPiece(address, address + info * SLICE_BYTES, MI_METADATA, thread))
-    masks = _read_masks(places, head)
+    assert places.commit_mask is not None and places.purge_mask is not None
+    mask_bytes = places.slices // 8
+    mask = int.from_bytes(head[places.commit_mask : places.commit_mask + mask_bytes], "little")
+    if places.allow_purge is not None and head[places.allow_purge]:  # of what is the process's what waits to be returned
+        mask &= int.from_bytes(head[places.purge_mask : places.purge_mask + mask_bytes], "little")
     place, pages = info, 0
     while place < entries:
         at = place * size
@@ -388,26 +388,14 @@ def _add_sliced_segment(made: MimallocPages, places: SegmentPlaces, address: int
             made.tell(codes.SLICES_WRONG, address + places.pages + at, "the slices of a segment do not add up", thread)
             break
         if block:
-            page = made.page(data, at, address + places.pages + at, memory, last, thread, address)
             pages += 1
-            if page is not None:
-                made.pages.append(page)
-            else:
+            if made.add_page(data, at, address + places.pages + at, memory, last, thread, address) is None:
                 made.pieces.append(MimallocPiece(memory, last, MI_METADATA, thread))
         else:
-            _add_free_spans(made, masks, address, place, count, thread)
+            _add_free_spans(made, mask, address, place, count, thread)
         place += entries if is_huge and block else count
     made.segments.append(MimallocSegment(address, end, thread, read_word(head, places.used), read_word(head, places.abandoned), pages))
     return end
-
-
-def _read_masks(places: SegmentPlaces, head: bytes) -> int:
-    """Bit by slice: it is the process's, and waits to be returned."""
-    assert places.commit_mask is not None and places.purge_mask is not None
-    committed = read_bits(head, places.commit_mask, places.slices)
-    if places.allow_purge is None:
-        return committed
-    return committed & read_bits(head, places.purge_mask, places.slices) if head[places.allow_purge] else committed
 
 
 def _add_free_spans(made: MimallocPages, mask: int, address: int, place: int, count: int, thread: Optional[int]) -> None:
@@ -452,11 +440,10 @@ def _of_one_kind(made: MimallocPages, places: SegmentPlaces, address: int, head:
             block = read_member(data, form.page.block_bytes, at)
             more = block - memory % block if 0 < block < LARGEST else 0
             shifted = memory + (more if more < block and last - memory - more >= block else 0)
-        page = made.page(data, at, address + places.pages + at, shifted, last, thread, address)
-        if page is not None:
-            made.pages.append(page._replace(memory=memory))
-        else:
+        if made.add_page(data, at, address + places.pages + at, shifted, last, thread, address) is None:
             made.pieces.append(MimallocPiece(memory, last, MI_METADATA, thread))
+        else:
+            made.pages[-1] = made.pages[-1]._replace(memory=memory)
     made.segments.append(MimallocSegment(address, end, thread, read_word(head, places.used), read_word(head, places.abandoned), pages))
     return end
 
@@ -531,10 +518,19 @@ def read_page_map(target: Target, form: MimallocForm, page_map: int, never_purge
         addresses = set(read)
     for address in addresses - read.keys():
         made.tell(codes.PAGE_UNREADABLE, address, "a page of the page map cannot be read")
-    arenas: Dict[int, List[Tuple[int, int]]] = {}
+    known: Dict[int, List[Tuple[int, int]]] = {}
     for address in sorted(read):
-        _read_mapped(made, read[address], address, arenas)
-    _read_arenas(made, arenas, never_purges)
+        _read_mapped(made, read[address], address, known)
+    places = form.arena
+    assert places is not None
+    arenas = set(known)  # with all others of their subprocesses
+    for subprocess in {read_word(target.read_prefix(arena + places.subproc, 8), 0) for arena in known}:
+        data = target.read_prefix(subprocess + places.subproc_arenas, 8 * MOST_ARENAS)
+        listed = set(array("Q", data[: len(data) & -8])) - {0}
+        if listed & known.keys():
+            arenas |= {arena for arena in listed if arena % SLICE_BYTES == 0}
+    for arena in sorted(arenas):
+        _read_arena(made, arena, known.get(arena, []), never_purges)
     return made.drop_overlaps()
 
 
@@ -580,28 +576,11 @@ def _read_mapped(made: MimallocPages, data: bytes, address: int, arenas: Dict[in
     if not memory < end < 1 << 47 or memory % 4096:
         made.tell(codes.PAGE_WRONG, address, "a page has memory that cannot be")
         return
-    page = made.page(data, 0, address, memory, end, 0, arena)
-    if page is None:
-        return
-    made.pages.append(page)
-    if arena:
+    is_page = made.add_page(data, 0, address, memory, end, 0, arena) is not None
+    if is_page and arena:
         arenas.setdefault(arena, []).append(((memory - arena) // SLICE_BYTES, (end - arena) // SLICE_BYTES))
-    else:
+    elif is_page:
         made.reserved.append((memory, end))
-
-
-def _read_arenas(made: MimallocPages, known: Dict[int, List[Tuple[int, int]]], never_purges: bool) -> None:
-    """Read all arenas of the subprocesses that own arenas with pages."""
-    places, target = made.form.arena, made.target
-    assert places is not None
-    addresses = set(known)
-    for subprocess in {read_word(target.read_prefix(arena + places.subproc, 8), 0) for arena in known}:
-        data = target.read_prefix(subprocess + places.subproc_arenas, 8 * MOST_ARENAS)
-        listed = set(array("Q", data[: len(data) & -8])) - {0}
-        if listed & known.keys():
-            addresses |= {arena for arena in listed if arena % SLICE_BYTES == 0}
-    for arena in sorted(addresses):
-        _read_arena(made, arena, known.get(arena, []), never_purges)
 
 
 def check_arena_slices(target: Target, form: MimallocForm, arena: int) -> Tuple[int, int]:
@@ -868,27 +847,20 @@ def _find_segments(target: Target, module: Module, heads: _SegmentHeads) -> Opti
         best: List[Tuple[int, int, MimallocForm, int, int]] = []
         for order, form in enumerate(list_forms(line)):
             for place, key in _find_keys(form, data, heads, inside):
-                known = heads.with_key(form, key)
+                known, delayed = heads.with_key(form, key), form.heap
                 addresses = known[:JUDGED_SEGMENTS]
                 found = read_segments(target, form, key, addresses)
-                wrong = len(found.broken) + (not _leads_inside(target, form, place, known))
+                wrong = len(found.broken)
+                if delayed is not None and delayed.thread_delayed_free is not None:
+                    # empty, or it begins in a segment: only this distinguishes a debug build of 2.0.6 from a secure one of 2.0.7
+                    first = read_word(target.read_prefix(place - delayed.cookie + delayed.thread_delayed_free, 8), 0)
+                    wrong += first != 0 and not any(address <= first < address + SEGMENT_BYTES[line] for address in known)
                 if len(found.pages) > wrong or (addresses and not wrong):
                     best.append((wrong, order, form, place, key))
         if best:
             chosen = min(best, key=lambda row: row[:2])
             return chosen[2:]
     return None
-
-
-def _leads_inside(target: Target, form: MimallocForm, place: int, addresses: Sequence[int]) -> bool:
-    """True if the main heap's list of delayed frees is empty or begins in a segment: only this distinguishes a debug build of 2.0.6 from
-    a secure one of 2.0.7. `place`: address of the cookie; `addresses`: of segments.
-    """
-    assert form.heap is not None
-    if form.heap.thread_delayed_free is None:
-        return True
-    head = read_word(target.read_prefix(place - form.heap.cookie + form.heap.thread_delayed_free, 8), 0)
-    return not head or any(address <= head < address + SEGMENT_BYTES[form.line] for address in addresses)
 
 
 def _find_keys(
