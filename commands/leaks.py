@@ -65,7 +65,7 @@ def answer_leaks(session: Session, options: Options) -> CommandAnswer:
 
     def find() -> "model.Leaks":
         if session.target.has_memory:
-            heap_graph.check_graph_fits(session, heap_graph.LEAKS_BYTES, "census")
+            heap_graph.check_owners_fit(session, heap_graph.LEAKS_BYTES, "census")
         graph = block.make_of_counted(session)
         further = registry.find_further(session, garbage=False) if graph is None else heap_graph.NO_POOLS
         slots = heap_graph.check_fit(session, heap_graph.OWNERS_BYTES) is None

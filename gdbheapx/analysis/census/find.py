@@ -215,7 +215,11 @@ class PlaceNames:
         if kind == signatures.REFERRED:
             return self._name_by_referrer(key >> 32, key & NO_SLOT)
         if kind == signatures.ROOTED:
-            return self._name_by_root(key >> 32, key & NO_SLOT)
+            root = self._reach.regions.roots[key >> 32]
+            if root.kind != heap_graph.DATA or root.module is None:  # variables have no names there: the owner of the memory
+                return Signature(self._roots.of_root(root, NO_SLOT), "", PLACE)
+            variable = self._roots.variable(root.module, root.start + (key & NO_SLOT) * self._reach.word_bytes)
+            return Signature(variable.name if variable is not None else "data", root.module.shown_name, PLACE)
         if kind in MEMBERS:
             return self._name_member(match)
         if kind == signatures.COPIES:
@@ -304,14 +308,6 @@ class PlaceNames:
         if root.kind == heap_graph.DATA and root.module is not None:
             return self._roots.at(root.module, root.start + slot * self._reach.word_bytes, is_short=True), root.module.shown_name
         return self._roots.of_root(root, NO_SLOT), root.module.shown_name if root.module is not None else ""
-
-    def _name_by_root(self, number: int, slot: int) -> Signature:
-        """Return a variable's name, or the owner of the memory if variables have no names."""
-        root = self._reach.regions.roots[number]
-        if root.kind == heap_graph.DATA and root.module is not None:
-            variable = self._roots.variable(root.module, root.start + slot * self._reach.word_bytes)
-            return Signature(variable.name if variable is not None else "data", root.module.shown_name, PLACE)
-        return Signature(self._roots.of_root(root, NO_SLOT), "", PLACE)
 
 
 MOST_STEPS = 2
@@ -482,8 +478,8 @@ CensusMatch = Tuple[Optional[Signature], Optional[int], Signed, int, Optional[in
 """(signature, size, blocks, a number that makes a row of its own, bytes of content or None)."""
 
 
-def _make_census(matches: Iterable[CensusMatch], managed: Sequence[Managed], may_be_stale: bool, copies: Optional[Copies]) -> Census:
-    """Add blocks up to rows."""
+def _make_census_rows(matches: Iterable[CensusMatch]) -> Tuple[List[CensusRow], int]:
+    """Add blocks up to rows, and return them with the bytes of all."""
     sums: Dict[Tuple[Optional[str], str, str, Optional[int], int], List[int]] = {}
     contents: Dict[Tuple[Optional[str], str, str, Optional[int], int], Optional[int]] = {}
     for signature, size, match, apart, content in matches:
@@ -502,9 +498,7 @@ def _make_census(matches: Iterable[CensusMatch], managed: Sequence[Managed], may
             named = name, module, sure
             rows.append(make_census_row(named, each, blocks, total, whole, TargetAddress(sample), content_bytes=contents[key]))
     rows.sort(key=lambda row: (-row.bytes, -row.blocks, row.signature or "", row.size_bytes or 0))
-    placed = sum(row.bytes for row in rows if row.sure == PLACE)
-    named_bytes = sum(row.bytes for row in rows if row.sure in (EXACT, SHAPE))
-    return Census(rows, sum(row.blocks for row in rows), whole, named_bytes, placed, managed, may_be_stale, copies)
+    return rows, whole
 
 
 def find_census(session: Session, contents: bool = True) -> Census:
@@ -594,10 +588,20 @@ def take_census(
             outside[name] = outside.get(name, 0) + size
         session.share(PREPARED, None)  # a label of each block, for which there is no room
     heap_graph.check_time(session)
-    census = _make_census(matches, managed, any(heap.shape.keeps_freed_content for heap in session.heaps.all()), copies)
-    objects = [row for memory in inner if memory.managed is not None for row in memory.managed.classes]
-    census = census._replace(own_allocator=find_slabs(world, own, census.bytes), objects=objects)
-    return CensusLook(census, outside) if told is None else CensusLook(census, outside, told, signer)
+    rows, whole = _make_census_rows(matches)
+    census = Census(
+        rows=rows,
+        blocks=sum(row.blocks for row in rows),
+        bytes=whole,
+        named_bytes=sum(row.bytes for row in rows if row.sure in (EXACT, SHAPE)),
+        placed_bytes=sum(row.bytes for row in rows if row.sure == PLACE),
+        managed=managed,
+        may_be_stale=any(heap.shape.keeps_freed_content for heap in session.heaps.all()),
+        copies=copies,
+        own_allocator=find_slabs(world, own, whole),
+        objects=[row for memory in inner if memory.managed is not None for row in memory.managed.classes],
+    )
+    return CensusLook(census, outside, told, None if told is None else signer)
 
 
 def name_match(asked: AskedRows, match: Signed) -> Optional[Signature]:
@@ -626,7 +630,8 @@ def _by_graph(
         if name in SAME:
             matches.append((name, match.most_bytes, match, label, None))
         else:
-            size = _one_size(match) if name is None and label > labels.by_row else None
+            is_by_size = name is None and label > labels.by_row and match.least_bytes == match.most_bytes
+            size = match.least_bytes if is_by_size else None
             matches.append((name, size, match, 0, contents.get(label)))
         outside[name] = outside.get(name, 0) + match.bytes - within[label - 1]
     copied, largest = made.signer.copied(), []
@@ -657,21 +662,11 @@ def _sum_content_bytes(session: Session, world: World, labels: LabelSet, signer:
     return measure_fill(signer, reach.graph, rules, bases, any(heap.shape.in_size_classes for heap in session.heaps.all()))
 
 
-def _one_size(match: Signed) -> Optional[int]:
-    return match.least_bytes if match.least_bytes == match.most_bytes else None
-
-
 def _share_labels(session: Session, made: PreparedCensus, then: Then) -> LabelSet:
     shared: Optional[LabelSet] = session.shared(TOLD)
     if shared is not None:
         then(shared.reach.graph)
         return shared
-    label_set = session.share(TOLD, _read_labels(session, made, then))
-    session.share(heap_graph.REACH, label_set.reach)
-    return label_set
-
-
-def _read_labels(session: Session, made: PreparedCensus, then: Then) -> LabelSet:
     asked, signer, owning, containers = made.asked, made.signer, made.owning, made.containers
     read = heap_graph.read_world(session, True, names=True, signer=signer, further=registry.combine_memory(made.inner), owning=owning)
     known, frequent = signer.label_count(), signer.frequent([ask.least_blocks for ask in asked.asks])
@@ -706,7 +701,8 @@ def _read_labels(session: Session, made: PreparedCensus, then: Then) -> LabelSet
     labels += range(known + 1, signer.label_count() + 1)
     by_label = dict(zip(labels, signer.found(labels)))
     PlaceNames(len(asked.rows), names, roots, reach, made).name_all(by_label)
-    return LabelSet(reach, signer.labels(), by_label, names, roots, known, called)
+    session.share(heap_graph.REACH, reach)
+    return session.share(TOLD, LabelSet(reach, signer.labels(), by_label, names, roots, known, called))
 
 
 def label_blocks(session: Session, then: Then, is_cut: bool = False, contents: bool = False) -> LabelSet:

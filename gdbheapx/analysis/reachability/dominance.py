@@ -57,7 +57,15 @@ class Kin:
 
     def starts(self, edges: Sequence[Edge]) -> List[int]:
         """Slots of the first pointer of each variable, of pointers that are side by side."""
-        in_array = self._in_array(edges)
+        blocks = self._reach.numbers.blocks
+        sizes = [self._graph.blocks([edge.node])[0][1] if edge.node < blocks else 0 for edge in edges]
+        in_array, first = [False] * len(sizes), 0  # it continues an array
+        for place in range(1, len(sizes) + 1):
+            if place < len(sizes) and sizes[place] == sizes[first]:
+                continue
+            if place - first >= LEAST_ARRAY:
+                in_array[first + 1 : place] = [True] * (place - first - 1)
+            first = place
         if len(edges) < 2 or in_array.count(False) > MOST_APART or not self._graph.shape.all_slots:
             return [edge.slot for edge in edges[:1]]
         slots: List[int] = []
@@ -73,19 +81,6 @@ class Kin:
             own |= here
             all_ |= near
         return slots
-
-    def _in_array(self, edges: Sequence[Edge]) -> List[bool]:
-        """Return for each edge, by its index, True if it continues an array."""
-        blocks = self._reach.numbers.blocks
-        sizes = [self._graph.blocks([edge.node])[0][1] if edge.node < blocks else 0 for edge in edges]
-        found, first = [False] * len(sizes), 0
-        for place in range(1, len(sizes) + 1):
-            if place < len(sizes) and sizes[place] == sizes[first]:
-                continue
-            if place - first >= LEAST_ARRAY:
-                found[first + 1 : place] = [True] * (place - first - 1)
-            first = place
-        return found
 
     def _has_common(self, some: Set[int], others: Set[int]) -> bool:
         """Return True if the same node is in both, or blocks that are linked with each other are. A node that is no block is never
@@ -314,7 +309,15 @@ class ContainerTree:
             sample = next((node for node in self._graph.members(self._tree, number, 0, len(alone) + 1) if node not in alone), NO_NODE)
             sizes = {one.element_bytes: [*left, sample]}
         else:
-            sizes = self._group_sizes(one, alone)
+            sizes = {}
+            for first in range(0, min(one.elements, MOST_SORTED), AT_ONCE):
+                nodes = self._graph.members(self._tree, number, first, AT_ONCE)
+                for node, size in zip(nodes, self._graph.columns(array("I", nodes))[1]):
+                    if node not in alone:
+                        sums = sizes.setdefault(size, [0, 0, 0, node])
+                        sums[0] += 1
+                        sums[1] += retained[node]
+                        sums[2] += self._tree.retained_blocks[node]
         for size in sorted(sizes, key=lambda size: -sizes[size][1])[:MOST_SIZES]:
             count, kept, blocks, sample = sizes[size]
             rows.append(self._make_alike_row(count, " of %d bytes" % size, (kept, blocks), sample, bool(alone)))
@@ -322,19 +325,6 @@ class ContainerTree:
         if left[0] > 0 or left[1] > 0:
             rows.append(self._make_alike_row(left[0], "", (left[1], left[2]), None, True))
         return [row for row in rows if row.retained_bytes], large
-
-    def _group_sizes(self, one: Container, alone: "set[int]") -> Dict[int, List[int]]:
-        """Group the elements by size: the number of elements, the bytes and blocks that they keep, and the first one."""
-        found: Dict[int, List[int]] = {}
-        for first in range(0, min(one.elements, MOST_SORTED), AT_ONCE):
-            nodes = self._graph.members(self._tree, one.node - self._first, first, AT_ONCE)
-            for node, size in zip(nodes, self._graph.columns(array("I", nodes))[1]):
-                if node not in alone:
-                    sums = found.setdefault(size, [0, 0, 0, node])
-                    sums[0] += 1
-                    sums[1] += self._tree.retained_bytes[node]
-                    sums[2] += self._tree.retained_blocks[node]
-        return found
 
     def _make_alike_row(self, count: int, size: str, kept: Tuple[int, int], sample: Optional[int], are_others: bool) -> OwnedMemory:
         name = "%s%s" % (count_noun(count, "other element" if are_others else "element"), size) if count else "what several elements hold"
@@ -655,21 +645,19 @@ class OwnerTally:
         container = self.contained.of(at)
         least = SUSPECT_SHARE * (self.used.bytes if container is None else retained[at])
         least = max(least, LARGE * retained[at] // container.elements if container is not None else 0)
-        parts = [block for block in largest if retained[block] >= least]
-        size = self.graph.blocks([at])[0][1] if at < self.reach.numbers.blocks else 0
+        is_block = at < self.reach.numbers.blocks
         point = Accumulation(
             address=self.address(at),
             signature=self.contents(at),
-            name=self.contained.way(at) if at < self.reach.numbers.blocks else self.name(at),
-            size_bytes=size,
+            name=self.contained.way(at) if is_block else self.name(at),
+            size_bytes=self.graph.blocks([at])[0][1] if is_block else 0,
             children=count,
             retained_bytes=retained[at],
             steps=steps,
-            parts=[self._make_division(part, container) for part in parts],
+            parts=[self._make_division(part, container) for part in largest if retained[part] >= least],
             **self.contained.told(at),
             is_below=container is not None and self.contained.is_below(container, node),
         )
-        what = self.contents(node)
         holders = self._find_holders(node) if kind == SHARED and not self.is_container(node) else {}
         names = [self.name(holder) for holder in holders]
         holding = [
@@ -678,7 +666,8 @@ class OwnerTally:
             for at in sorted({first, holder}, key=lambda at: at == holder)
             if at < self.reach.numbers.blocks
         ]
-        return LeakSuspect(self.name(node), kind, retained[node], self.share(retained[node]), point, what, holders=names, holding=holding)
+        owner, share = self.name(node), self.share(retained[node])
+        return LeakSuspect(owner, kind, retained[node], share, point, self.contents(node), holders=names, holding=holding)
 
     def _piled_up(self, node: int, is_container_enough: bool = False) -> Tuple[int, int]:
         """Return the node at which the memory kept by a node divides, and its number of steps below that node."""

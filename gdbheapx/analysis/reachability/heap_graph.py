@@ -124,34 +124,35 @@ class HeldByField(NamedTuple):
     """Of each block, where all have one size."""
 
 
-def measure_field(graph: Graph, blocks: int, heap: ManagedHeap, field: ManagedField, retained_bytes: Optional[int]) -> HeldByField:
-    """Count the blocks to which the objects of a class lead by one field. `blocks`: how many blocks the graph has."""
-    held = _find_blocks(graph, blocks, [*field.words, *field.other_words], field.begins_only)
-    lost = _find_blocks(graph, blocks, field.lost_words[:MOST_LOST_WORDS], field.begins_only) - held
-    sizes = [size for _, size in graph.blocks(sorted(held))]
-    lost_sizes = [size for _, size in graph.blocks(sorted(lost))]
-    all_sizes = {*sizes, *lost_sizes}
-    return HeldByField(
-        field=field.name,
-        runtime=heap.runtime,
-        objects=len(held) if field.begins_only else field.object_count,
-        garbage_objects=field.garbage_objects,
-        collectable_objects=field.collectable_objects,
-        blocks=len(sizes) + len(lost_sizes),
-        bytes=sum(sizes) + sum(lost_sizes),
-        garbage_bytes=sum(lost_sizes),
-        retained_bytes=retained_bytes,
-        block_bytes=all_sizes.pop() if len(all_sizes) == 1 else None,
-    )
-
-
 def measure_fields(
     graph: Graph, blocks: int, heaps: Sequence[ManagedHeap], retained: Callable[[ManagedField], Optional[int]]
 ) -> List[HeldByField]:
-    """Return a row for each field that leads to blocks, the largest first. `retained`: what only a field keeps alive."""
-    measured = [measure_field(graph, blocks, heap, field, retained(field)) for heap in heaps for field in heap.fields]
-    holding = [held for held in measured if held.blocks]
-    return sorted(holding, key=lambda held: (-max(held.bytes, held.retained_bytes or 0), held.field))
+    """Return a row for each field that leads to blocks, the largest first. `blocks`: how many the graph has; `retained`: what only a field
+    keeps alive.
+    """
+    rows = []
+    for runtime, field in ((heap.runtime, field) for heap in heaps for field in heap.fields):
+        held = _find_blocks(graph, blocks, [*field.words, *field.other_words], field.begins_only)
+        lost = _find_blocks(graph, blocks, field.lost_words[:MOST_LOST_WORDS], field.begins_only) - held
+        if not held and not lost:
+            continue
+        sizes = [size for _, size in graph.blocks(sorted(held))]
+        lost_sizes = [size for _, size in graph.blocks(sorted(lost))]
+        all_sizes = {*sizes, *lost_sizes}
+        row = HeldByField(
+            field=field.name,
+            runtime=runtime,
+            objects=len(held) if field.begins_only else field.object_count,
+            garbage_objects=field.garbage_objects,
+            collectable_objects=field.collectable_objects,
+            blocks=len(sizes) + len(lost_sizes),
+            bytes=sum(sizes) + sum(lost_sizes),
+            garbage_bytes=sum(lost_sizes),
+            retained_bytes=retained(field),
+            block_bytes=all_sizes.pop() if len(all_sizes) == 1 else None,
+        )
+        rows.append(row)
+    return sorted(rows, key=lambda held: (-max(held.bytes, held.retained_bytes or 0), held.field))
 
 
 def _find_blocks(graph: Graph, blocks: int, words: Sequence[int], begins_only: bool) -> Set[int]:
@@ -251,10 +252,15 @@ class RegionFinder:
     def find(self, managed: Sequence[ManagedHeap] = ()) -> Regions:
         """Find all regions, with a root for each field by which managed objects hold blocks."""
         self._roots += [GraphRoot(MANAGED, 0, 0, field=field) for heap in managed for field in heap.fields]
-        self._add_threads()
+        for thread in self._target.threads():
+            self._add_thread(thread)
         self._add_ended_threads()
         own = RangeIndex((root.start, root.end) for root in self._roots if root.start < root.end)
-        images = self._list_images()
+        page, images = self._target.page_bytes, []
+        for module in self._target.modules():
+            for start, _, end in self._target.writable_segments(module):
+                images.append((start & -page, -(-end // page) * page, module))
+        images.sort(key=lambda segment: segment[:2])
         dead = {place for place, owner in self._stacks.sorts.items() if owner in (stacks.LIVING, stacks.COROUTINES, *stacks.OF_ENDED)}
         for place, use in enumerate(self._uses):
             whole = [(use.mapping.start, use.mapping.end)]
@@ -283,15 +289,6 @@ class RegionFinder:
             return not self._target.read_prefix(mapping.start, mapping.size_bytes).strip(b"\0")
         return mapping.dumped_bytes == 0
 
-    def _list_images(self) -> Sequence[Tuple[int, int, Module]]:
-        """Writable segments of all objects."""
-        page = self._target.page_bytes
-        segments = []
-        for module in self._target.modules():
-            for start, _, end in self._target.writable_segments(module):
-                segments.append((start & -page, -(-end // page) * page, module))
-        return sorted(segments, key=lambda segment: segment[:2])
-
     def _add_part(self, use: MappingUse, start: int, end: int, images: Sequence[Tuple[int, int, Module]]) -> None:
         """Add one part of a mapping: an object's data is a root, the rest of it a node."""
         for low, high in self._claims.outside(start, end):
@@ -308,24 +305,21 @@ class RegionFinder:
     def _find_runtime_owner(self, use: MappingUse, start: int, end: int) -> Optional[str]:
         """Return the name of the runtime that owns the range; None for guesses and without a runtime."""
         place = self._places.at(start) if self._here and not use.mapping.name and not use.mapping.executable else None
-        owner = (
-            attribute.find_owner_by_shape(self._here, self._places, place, lambda: [(start, end)], self._read_present)
-            if place is not None
-            else None
-        )
+        if place is None:
+            return None
+        owner = attribute.find_owner_by_shape(self._here, self._places, place, lambda: [(start, end)], self._read_present)
         return owner.name if owner is not None and owner.sure != GUESS else None
 
-    def _add_threads(self) -> None:
-        """Stacks, registers and thread-local storage of every thread."""
-        for thread in self._target.threads():
-            words = [*self._target.register_words(thread), *self._find_dtv(thread.thread_pointer)]
-            pointer = thread.stack_pointer or 0
-            exact = [pointer] if self._is_claimed(pointer) else []
-            self._roots.append(GraphRoot(REGISTERS, 0, 0, thread=thread, words=words, exact=exact))
-            if thread.stack_pointer is None:
-                self._unknown.append(thread)
-            self._add_stack(thread)
-            self._thread_local(thread)
+    def _add_thread(self, thread: Thread) -> None:
+        """Add the stack, registers and thread-local storage of a thread."""
+        words = [*self._target.register_words(thread), *self._find_dtv(thread.thread_pointer)]
+        pointer = thread.stack_pointer or 0
+        exact = [pointer] if self._is_claimed(pointer) else []
+        self._roots.append(GraphRoot(REGISTERS, 0, 0, thread=thread, words=words, exact=exact))
+        if thread.stack_pointer is None:
+            self._unknown.append(thread)
+        self._add_stack(thread)
+        self._add_thread_local(thread)
 
     def _add_ended_threads(self) -> None:
         """Add as roots the control blocks of ended threads whose stacks are still there. The C library frees a dtv, and the blocks of
@@ -399,7 +393,7 @@ class RegionFinder:
     def _static_start(self, pointer: int) -> int:
         return (pointer - self._static_bytes) & -64
 
-    def _thread_local(self, thread: Thread) -> None:
+    def _add_thread_local(self, thread: Thread) -> None:
         """Add the memory near a control block that is not on a stack, as that of the main thread."""
         pointer = thread.thread_pointer
         place = self._places.at(pointer)
@@ -491,9 +485,8 @@ class TargetSymbols:
         if module is None:
             return None
         if module.base not in self._functions:
-            self._functions[module.base] = sorted(
-                self._target.functions(module, exported=True), key=lambda function: (function.start, function.local, len(function.name))
-            )
+            functions = self._target.functions(module, exported=True)
+            self._functions[module.base] = sorted(functions, key=lambda row: (row.start, row.local, len(row.name)))
         rows = self._functions[module.base]
         place = bisect_right([row.start for row in rows], here) - 1
         while place > 0 and rows[place - 1].start == rows[place].start:
@@ -582,8 +575,10 @@ def check_least(session: Session, each_bytes: int) -> None:
         raise _refuse_size(what, (needed, allowed), "chunks --histogram")
 
 
-def check_graph_fits(session: Session, each_bytes: int, lighter: str) -> None:
-    """HeapxError where a graph with so many bytes for each block does not fit. `lighter`: the command that takes less."""
+def check_owners_fit(session: Session, each_bytes: int = OWNERS_BYTES, lighter: str = "leaks") -> None:
+    """HeapxError where the owners of so many blocks cannot be found here, or a graph with so many bytes for each block does not fit.
+    `lighter`: the command that takes less.
+    """
     lacking = check_fit(session, each_bytes)
     if lacking is not None:
         raise _refuse_size("this takes about %s of memory, and this process may use %s", lacking, lighter)
@@ -592,11 +587,6 @@ def check_graph_fits(session: Session, each_bytes: int, lighter: str) -> None:
 def _refuse_size(what: str, sizes: Tuple[int, int], lighter: str) -> HeapxError:
     hint = "run it where there is more memory; `%s` takes less" % hint_command(lighter)
     return HeapxError(make_sentence(what, *map(SentenceSize, sizes)), hint, code=OUT_OF_MEMORY)
-
-
-def check_owners_fit(session: Session) -> None:
-    """HeapxError where the owners of so many blocks cannot be found here."""
-    check_graph_fits(session, OWNERS_BYTES, "leaks")
 
 
 MOST_GUARDED_BYTES = 64 << 20
@@ -633,10 +623,8 @@ def report_unwritten(session: Session, graph: Graph) -> None:
         first = first or (start if here else 0)
         missing += here
     if missing:
-        what = make_sentence(
-            "%s of blocks in use are not in the core: never written to, or excluded by the program; they count as zeros",
-            SentenceSize(missing),
-        )
+        text = "%s of blocks in use are not in the core: never written to, or excluded by the program; they count as zeros"
+        what = make_sentence(text, SentenceSize(missing))
         session.problem(problems.NOT_DUMPED, "0x%x" % first, what, partial=False)
 
 
@@ -647,23 +635,6 @@ def _first_block(graph: Graph, count: int, address: int) -> int:
         middle = (low + high) // 2
         low, high = (middle + 1, high) if graph.blocks([middle])[0][0] < address else (low, middle)
     return low
-
-
-def find_image_ranges(target: Target) -> List[Range]:
-    """The parts of all images that are no code."""
-    images = RangeIndex((start, end) for start, end, _ in target.image_ranges())
-    rows = [mapping for mapping in target.mappings() if mapping.readable and not mapping.executable]
-    return sorted((max(low, row.start), min(high, row.end)) for row in rows for low, high in images.within(row.start, row.end))
-
-
-def open_image_source(target: Target, parts: Sequence[Range]) -> Optional[BulkSource]:
-    """Return a source that in a living process reads only pages in memory: reading the rest would bring its pages in. In a core it also
-    reads the parts that only files have.
-    """
-    bulk = target.bulk_source()
-    if isinstance(bulk, ProcessSource):
-        return bulk._replace(untouched_zero=tuple(parts))
-    return target.read_prefix if target.kind == "core" else None
 
 
 class KeptReads(NamedTuple):
@@ -742,11 +713,16 @@ def mark_graph(
     the graph, of memory that is as it was then. `slots`: containers are to be found in it."""
     reach: Optional[Reach] = session.shared(REACH) or made
     if reach is not None and reach.kept is not None:
-        return reach, mark_kept_graph(reach, reach.kept, again)
+        weak = reach.kept.weak  # of the second look when the snapshot was taken
+        if again and weak is None:
+            hint = "omit --weak; or ask the process or its core"
+            raise HeapxError("the snapshot was taken without the search for weak pointers", hint, code=NOT_IN_SNAPSHOT)
+        sums = reach.graph.mark(reach.roots_from)
+        return reach, sums if weak is None or again is False else reach.graph.set_evidence(weak)
     is_wanted = session.target.kind == "core" if again is None else again
     if reach is None:
         reach = resolve_graph(session, read_world(session, slots, further=further, owning=False), hold=is_wanted)
-    sums: Sequence[NativeSum] = reach.graph.mark(reach.roots_from)
+    sums = reach.graph.mark(reach.roots_from)
     if had_to_resume(session):
         sums = reach.graph.mark(reach.roots_from)
     elif is_wanted and sums[LEAKED].blocks and reach.word_bytes == 8 and session.target.can_read_on and not session.budget.expired():
@@ -757,8 +733,8 @@ def mark_graph(
         report_tags(session, reach.graph)
     if session.store is not None:
         seen = [rule for rule in WEAKEST if sums[rule].blocks]
-        weak = reach.graph.with_evidence(seen, 0, reach.numbers.blocks) if seen else []
-        session.share(LOOKED_AGAIN, weak if is_wanted and not session.budget.expired() else None)
+        seen_weak = reach.graph.with_evidence(seen, 0, reach.numbers.blocks) if seen else []
+        session.share(LOOKED_AGAIN, seen_weak if is_wanted and not session.budget.expired() else None)
     session.target.let_go()
     return reach, sums
 
@@ -773,18 +749,6 @@ def had_to_resume(session: Session) -> bool:
     session.problem(problems.STOP_LIMIT, None, what, budget.next_step)
     budget.go_on()
     return True
-
-
-def mark_kept_graph(reach: Reach, kept: KeptReads, again: Optional[bool]) -> Sequence[NativeSum]:
-    """The marks of a graph from a snapshot, with what the second look had found unless that is not wanted."""
-    if again and kept.weak is None:
-        raise HeapxError(
-            "the snapshot was taken without the search for weak pointers",
-            "omit --weak; or ask the process or its core",
-            code=NOT_IN_SNAPSHOT,
-        )
-    sums = reach.graph.mark(reach.roots_from)
-    return sums if kept.weak is None or again is False else reach.graph.set_evidence(kept.weak)
 
 
 def find_held_ranges(target: Target, reach: Reach) -> List[Tuple[int, int]]:
@@ -854,6 +818,9 @@ def read_world(
     )
     own = [part for heap in heaps for part in heap.own_data()]
     outside = find_regions(target, unite_ranges([*claims, *own]), further.managed)
+    files = RangeIndex((start, end) for start, end, _ in target.image_ranges())
+    no_code = [mapping for mapping in target.mappings() if mapping.readable and not mapping.executable]
+    images = sorted((max(low, row.start), min(high, row.end)) for row in no_code for low, high in files.within(row.start, row.end))
     shape = GraphShape(
         heaps=subtract_ranges(claims, unite_ranges(own)),
         mappings=[(node.start, node.end) for node in outside.nodes],
@@ -861,10 +828,13 @@ def read_world(
         little_endian=target.little_endian,
         unit_bytes=min([further.unit_bytes, *(heap.shape.unit_bytes for heap in heaps)]) if heaps else 8,
         all_slots=slots,
-        images=find_image_ranges(target),
+        images=images,
         ignored_bits=target.ignored_bits,
     )
-    vtables = open_image_source(target, shape.images)
+    # a process's pages that are not in memory would be brought in; of a core there are parts that only files have
+    bulk, vtables = target.bulk_source(), target.read_prefix if target.kind == "core" else None  # type: BulkSource, Optional[BulkSource]
+    if isinstance(bulk, ProcessSource):
+        vtables = bulk._replace(untouched_zero=tuple(images))
     graph = session.kernel.graph(open_block_source(target), shape, session.budget, vtables)
     if signer is not None:
         graph.sign(signer)
@@ -907,15 +877,37 @@ def resolve_graph(session: Session, read: Reach, hold: bool = False) -> Reach:
         habits = read.graph.resolve()
     check_time(session)
     reach = read._replace(numbers=read.graph.numbers(), habits=habits)
-    report_unread(session, reach.numbers)
-    report_shared_in_swap(session, reach.regions.nodes)
-    report_undumped(session)
-    unknown = reach.regions.unknown_threads
-    if unknown:
-        threads = "registers of %s could not be read: these stacks count as a whole" % count_noun(len(unknown), "thread")
-        session.problem(problems.REGISTERS_UNREAD, None, threads, "blocks that only registers reference count as leaked", partial=True)
+    report_unread(session, reach)
     report_unwritten(session, reach.graph)
     return reach
+
+
+def report_unread(session: Session, reach: Reach) -> None:
+    """Note what may hold blocks and was not read."""
+    numbers, target = reach.numbers, session.target
+    if numbers.unread_bytes:
+        what = make_sentence("%s of used blocks, stacks or data could not be read", SentenceSize(numbers.unread_bytes))
+        hint = "blocks that only they reference count as leaked"
+        session.problem(problems.ROOTS_UNREAD, "0x%x" % numbers.unread_at, what, hint)
+    # the page table has nothing of shared memory that is in swap, as of pages that were never touched
+    shared = [node for node in reach.regions.nodes if node.use.mapping.shared and find_shared_data(target, node) is None]
+    there = [(node.start, min(node.use.swapped_bytes or 0, node.end - node.start)) for node in shared]
+    lacking = [(start, size_bytes) for start, size_bytes in there if size_bytes]
+    if lacking:
+        what = make_sentence("%s of shared memory is in swap and was not read", SentenceSize(sum(size_bytes for _, size_bytes in lacking)))
+        hint = "blocks that only it references count as leaked: --read-swap reads it, and can end the process; or retry with less in swap"
+        session.problem(problems.IN_SWAP, "0x%x" % lacking[0][0], what, hint)
+    files = target.undumped_files()
+    if files:  # the usual core leaves them out, and is whole in all else
+        text = "%s of %s that the program may have written to, %s first, are not in this core"
+        size = SentenceSize(sum(end - start for start, end, _ in files))
+        what = make_sentence(text, size, count_noun(len(files), "mapped file"), files[0][2])
+        hint = "blocks that only they reference count as leaked; for a core with them: echo 0x3f > /proc/PID/coredump_filter"
+        session.problem(problems.FILES_NOT_DUMPED, "0x%x" % files[0][0], what, hint, partial=False)
+    if reach.regions.unknown_threads:
+        threads = count_noun(len(reach.regions.unknown_threads), "thread")
+        text = "registers of %s could not be read: these stacks count as a whole" % threads
+        session.problem(problems.REGISTERS_UNREAD, None, text, "blocks that only registers reference count as leaked", partial=True)
 
 
 def is_blank(node: GraphNode) -> bool:
@@ -951,25 +943,11 @@ def check_time(session: Session) -> None:
 def report_tags(session: Session, graph: Graph) -> None:
     """Notes words that are pointers if the process has had the processor ignore some of their bits: only a living process shows that."""
     if graph.tagged_words:
-        what = "%s to blocks without another reference, if the process uses tagged pointers: a %s does not say whether it does"
+        what = "%s lead%s to blocks without another reference, if the process uses tagged pointers: a %s does not say whether it does"
         hint = "ask the process while it runs; until then `maybe` counts the blocks behind them"
-        verb = "%s lead%s" % (count_noun(graph.tagged_words, "word"), "s" if graph.tagged_words == 1 else "")
+        words, verb = count_noun(graph.tagged_words, "word"), "s" if graph.tagged_words == 1 else ""
         kind = "core" if session.target.kind == "core" else "remote process"
-        session.problem(problems.TAGS_UNKNOWN, None, what % (verb, kind), hint, partial=False)
-
-
-def report_undumped(session: Session) -> None:
-    """Notes mapped files that the core left out: the usual core does so, and is whole in all else."""
-    files = session.target.undumped_files()
-    if files:
-        what = make_sentence(
-            "%s of %s that the program may have written to, %s first, are not in this core",
-            SentenceSize(sum(end - start for start, end, _ in files)),
-            count_noun(len(files), "mapped file"),
-            files[0][2],
-        )
-        hint = "blocks that only they reference count as leaked; for a core with them: echo 0x3f > /proc/PID/coredump_filter"
-        session.problem(problems.FILES_NOT_DUMPED, "0x%x" % files[0][0], what, hint, partial=False)
+        session.problem(problems.TAGS_UNKNOWN, None, what % (words, verb, kind), hint, partial=False)
 
 
 def lacks_holders(session: Session) -> bool:
@@ -987,22 +965,3 @@ def is_leak_unknown(session: Session, leaked: Optional[NativeSum] = None) -> boo
 
 def _list_codes(session: Session) -> List[problems.ProblemCode]:
     return [problem.code for problem in session.problems] + [complaint.code for complaint in session.target.problems()]
-
-
-def report_shared_in_swap(session: Session, nodes: Sequence[GraphNode]) -> None:
-    """Notes shared memory that is in swap: the page table has nothing of it, as of pages that were never touched, so it was not read."""
-    shared = [node for node in nodes if node.use.mapping.shared and find_shared_data(session.target, node) is None]
-    there = [(node.start, min(node.use.swapped_bytes or 0, node.end - node.start)) for node in shared]
-    lacking = [(start, size_bytes) for start, size_bytes in there if size_bytes]
-    if lacking:
-        what = make_sentence("%s of shared memory is in swap and was not read", SentenceSize(sum(size_bytes for _, size_bytes in lacking)))
-        hint = "blocks that only it references count as leaked: --read-swap reads it, and can end the process; or retry with less in swap"
-        session.problem(problems.IN_SWAP, "0x%x" % lacking[0][0], what, hint)
-
-
-def report_unread(session: Session, numbers: GraphNumbers) -> None:
-    """Notes memory that could not be read."""
-    if numbers.unread_bytes:
-        what = make_sentence("%s of used blocks, stacks or data could not be read", SentenceSize(numbers.unread_bytes))
-        hint = "blocks that only they reference count as leaked"
-        session.problem(problems.ROOTS_UNREAD, "0x%x" % numbers.unread_at, what, hint)

@@ -8,7 +8,6 @@ from typing import Any, List
 
 import pytest
 
-from gdbheapx.analysis.census import find
 from gdbheapx.analysis.census.find import PlaceNames
 from gdbheapx.analysis.census.world import EXACT, PLACE, Signature
 from gdbheapx.analysis.reachability import heap_graph
@@ -27,12 +26,6 @@ def test_places_beyond_the_labels_have_no_name(row: int) -> None:
     known: List[Any] = []
     PlaceNames(3, known, names, reach, SimpleNamespace()).name_all({1: one})
     assert known == [None]
-
-
-def test_the_size_of_blocks_that_nothing_names() -> None:
-    """It is told where all have the same, and is never a key."""
-    one = Signed(5, OTHERS, 7, 700, 0x1000, 24, 216)
-    assert find._one_size(one) is None and find._one_size(one._replace(least_bytes=216)) == 216
 
 
 def test_elements_and_what_is_below_them() -> None:
