@@ -1,5 +1,4 @@
 /* The graph: candidates become edges, by node in the order of their numbers. */
-#include "../common/threads.h"
 #include "graph.h"
 
 #include <stdlib.h>

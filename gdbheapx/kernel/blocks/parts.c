@@ -2,7 +2,6 @@
    blocks, and they are put together in order. What is wrong about a part, or depends on the order in which blocks are read, is known
    before that; then all is read once more by one thread. */
 #define _GNU_SOURCE
-#include "../common/threads.h"
 #include "gather.h"
 
 #include <pthread.h>

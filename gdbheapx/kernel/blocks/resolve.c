@@ -1,7 +1,6 @@
 /* Candidates become edges, by node in the order of their numbers. Several threads find what candidates point to, a batch of them at a time;
    one at a time, in order, makes edges of a batch, so that the graph is the same whatever their number. */
 #define _GNU_SOURCE
-#include "../common/threads.h"
 #include "graph.h"
 
 #include <pthread.h>

@@ -115,16 +115,9 @@ class SlotTallies(NamedTuple):
     """Addresses of the list that are no slot, or one again."""
 
 
-class SlotReader(NamedTuple):
-    """An allocator's own way to read used slots."""
-
-    blocks: str
-    """The functions of the C kernel, which take what heapx_slot_blocks and heapx_slot_tally_new take."""
-    tally: str
-
-
 class SlotWalker:
-    """Walks over these runs. `runs`: array('Q') of SlotRun, row by row; `classes`: a CLASS_ for each kind; `labels`: how many there may be.
+    """Walks over these runs. `runs`: array('Q') of SlotRun, row by row; `classes`: a CLASS_ for each kind; `labels`: how many there may be;
+    `reader`: whose functions of the C kernel read used slots, heapx_NAME_blocks and heapx_NAME_tally_new.
     ValueError where runs overlap or are out of order: the caller that reads them from memory drops what is damaged before."""
 
     def __init__(
@@ -136,7 +129,7 @@ class SlotWalker:
         labels: int,
         budget: Budget,
         frees: Frees = NO_FREES,
-        reader: Optional[SlotReader] = None,
+        reader: str = "slot",
     ) -> None:
         self.kernel, self.source, self.runs, self.labels, self.budget = kernel, source or BytesSource(()), runs, labels, budget
         self.classes, self.frees, self.reader = array("B", classes), frees, reader
@@ -150,7 +143,7 @@ class SlotWalker:
         apart = apart_from(apart, wanted)
         library, opened = self.kernel.library, self.kernel.open(self.source)
         kept = (self.runs, self.frees, self.classes, wanted.numbers())
-        make = getattr(library, self.reader.blocks if self.reader else "heapx_slot_blocks")
+        make = getattr(library, "heapx_%s_blocks" % self.reader)
         lists = (address_of(self.frees.addresses), address_of(self.frees.kinds), len(self.frees.addresses))
         handle = make(opened.handle, address_of(self.runs), self.count, *lists, address_of(self.classes), address_of(kept[3]))
         return CBlocks(library, opened, handle, kept, apart, self.budget)
@@ -158,7 +151,7 @@ class SlotWalker:
     def tally(self) -> SlotTallies:
         """Return all slots, counted by label, and their errors."""
         library, opened, listed = self.kernel.library, self.kernel.open(self.source), self.frees.addresses
-        make = getattr(library, self.reader.tally if self.reader else "heapx_slot_tally_new")
+        make = getattr(library, "heapx_%s_tally_new" % self.reader)
         made = make(opened.handle, address_of(self.runs), self.count, address_of(listed), len(listed), self.labels)
         with native_job(made, library.heapx_slot_tally_free) as job:
             run_resumable(lambda seconds: library.heapx_slot_tally_slice(job, seconds), opened, self.budget)

@@ -1,7 +1,6 @@
 /* A second read for blocks that nothing leads to: pointers with their upper bits masked or packed, pointers that are not aligned, and
    pointers mangled with the guard of the thread's control block. Only pointers to the start of such a block count. What is found so is
    read, too, as what hangs behind it may hang on such pointers alone. */
-#include "../common/threads.h"
 #include "marks.h"
 #include "weak_sieve.h"
 

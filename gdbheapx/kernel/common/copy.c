@@ -3,8 +3,7 @@
    What is not written to before the stop costs a page fault in it, three times as much as the copying itself: room is made for each
    mapping, and a little around it, and what the process has touched by then is made present beforehand. */
 #define _GNU_SOURCE
-#include "copy.h"
-#include "threads.h"
+#include "heapx.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -17,8 +16,7 @@
 #define PIECE_BYTES (8ull << 20)
 #define PIECE_PAGES 2048u
 #define POPULATE_WRITE 23   /* MADV_POPULATE_WRITE, Linux 5.14 */
-#define ENTRY_SWAPPED (1ull << 62)
-#define ENTRY_SAME (1ull << 63 | ENTRY_SWAPPED | 1ull << 61 | ENTRY_MARKED | ENTRY_FRAME)
+#define ENTRY_SAME (ENTRY_PRESENT | ENTRY_SWAPPED | ENTRY_FILE | ENTRY_MARKED | ENTRY_FRAME)
 #define REGIONS 512u
 #define ROUND_UP(number, step) (((number) + (step) - 1) / (step) * (step))
 
@@ -145,14 +143,7 @@ int heapx_copy_ranges(struct copy *copy, const uint64_t *ranges, uint64_t count,
 
 static const struct copied_range *range_of(const struct copy *copy, uint64_t address)
 {
-    size_t low = 0, high = copy->range_count;
-    while (low < high) {
-        const size_t middle = low + (high - low) / 2;
-        if (copy->ranges[middle].begin <= address)
-            low = middle + 1;
-        else
-            high = middle;
-    }
+    const uint64_t low = rows_up_to(copy->ranges, copy->range_count, sizeof *copy->ranges, address);
     return low && address < copy->ranges[low - 1].end ? &copy->ranges[low - 1] : NULL;
 }
 
@@ -174,11 +165,6 @@ struct pass {
 static uint8_t *kinds_at(const struct copy *copy, const struct copied_range *range, uint64_t address)
 {
     return range->room->kinds + (address - range->room->address) / copy->table.page;
-}
-
-static uint64_t *frames_at(const struct copy *copy, const struct copied_range *range, uint64_t address)
-{
-    return range->room->frames + (address - range->room->address) / copy->table.page;
 }
 
 /* Nothing is known of these pages any more; most of their kinds were never written. */
@@ -269,7 +255,7 @@ static int is_taken(const struct copied_range *range, uint64_t entry, uint8_t ki
 {
     if (!(kind & (KIND_RESIDENT | KIND_UNSURE | KIND_SWAPPED)))
         return 0;
-    return range->takes == TAKES_ALL || !pages_is_of_file(entry);
+    return range->takes == TAKES_ALL || (entry & (ENTRY_PRESENT | ENTRY_FILE)) != (ENTRY_PRESENT | ENTRY_FILE);
 }
 
 /* ---- before the stop ---- */
@@ -335,32 +321,19 @@ static void read_run(struct worker *worker, uint8_t *to, uint64_t begin, uint64_
         keep_run(worker, first + got, count - got, 0);
 }
 
-/* Protected pages that do not exist look as if they were in swap: none was there before, and nobody has written to them. */
-static void settle(struct worker *worker, const struct copied_range *range, uint64_t begin, uint64_t pages)
-{
-    const uint8_t *known = kinds_at(worker->pass->copy, range, begin);
-    for (uint64_t i = 0; worker->pass->copy->is_followed && i < pages; i++)
-        if ((worker->entries[i] & (ENTRY_SWAPPED | ENTRY_PROTECTED)) == (ENTRY_SWAPPED | ENTRY_PROTECTED)
-                && !(known[i] & (KIND_SWAPPED | KIND_COPIED)))
-            worker->kinds[i] = 0;
-}
-
 /* Pages that are in the copy as they are: the same frame, and the kernel has not marked it as written to (soft-dirty) since all marks were
    cleared. The mark alone does not tell: a move of a whole page table (mremap) brings other pages with theirs unchanged, and the zero page
    that comes where dropped memory is read has none. 0 as an entry is none: nothing is kept by it. */
-static void keep_unmarked(struct worker *worker, const struct copied_range *range, uint64_t begin, uint64_t pages)
+static void keep_unmarked(struct worker *worker, const uint8_t *known, const uint64_t *frames, uint64_t pages)
 {
-    const uint8_t *known = kinds_at(worker->pass->copy, range, begin);
-    const uint64_t *frames = frames_at(worker->pass->copy, range, begin);
     for (uint64_t i = 0; i < pages; i++)
         if ((known[i] & KIND_COPIED) && frames[i] && (worker->entries[i] & ENTRY_SAME) == frames[i])
             worker->kinds[i] |= KIND_COPIED;
 }
 
 /* After it was read. What is marked by now, or swapped, or a file's, or whose frame is not told, is read again next time. */
-static void note_frames(struct worker *worker, const struct copied_range *range, uint64_t begin, uint64_t pages)
+static void note_frames(const struct worker *worker, uint64_t *frames, uint64_t pages)
 {
-    uint64_t *frames = frames_at(worker->pass->copy, range, begin);
     for (uint64_t i = 0; i < pages; i++) {
         const uint64_t entry = worker->entries[i] & ENTRY_SAME;
         const int is_plain = entry >> 55 == 1ull << 8 && (entry & ENTRY_FRAME);     /* present, and nothing else */
@@ -374,10 +347,15 @@ static void take_piece(struct worker *worker, const struct copied_range *range, 
 {
     const struct copy *copy = worker->pass->copy;
     const uint64_t page = copy->table.page;
-    uint8_t *bytes = range->room->bytes + (begin - range->room->address);
-    settle(worker, range, begin, pages);
+    uint8_t *bytes = range->room->bytes + (begin - range->room->address), *known = kinds_at(copy, range, begin);
+    uint64_t *frames = range->room->frames + (known - range->room->kinds);
+    /* Protected pages that do not exist look as if they were in swap: none was there before, and nobody has written to them. */
+    for (uint64_t i = 0; copy->is_followed && i < pages; i++)
+        if ((worker->entries[i] & (ENTRY_SWAPPED | ENTRY_PROTECTED)) == (ENTRY_SWAPPED | ENTRY_PROTECTED)
+                && !(known[i] & (KIND_SWAPPED | KIND_COPIED)))
+            worker->kinds[i] = 0;
     if (copy->is_marked)
-        keep_unmarked(worker, range, begin, pages);
+        keep_unmarked(worker, known, frames, pages);
     for (uint64_t i = 0, end; i < pages; i = end) {
         const uint8_t kind = worker->kinds[i] & (KIND_SWAPPED | KIND_COPIED);
         const int is_wanted = !(kind & KIND_COPIED) && is_taken(range, worker->entries[i], worker->kinds[i]);
@@ -394,15 +372,9 @@ static void take_piece(struct worker *worker, const struct copied_range *range, 
         if (count)
             read_run(worker, bytes + i * page, begin, i, count);
     }
-    memcpy(kinds_at(copy, range, begin), worker->kinds, (size_t) pages);
+    memcpy(known, worker->kinds, (size_t) pages);
     if (copy->is_marked)
-        note_frames(worker, range, begin, pages);
-}
-
-static void forget_kinds(const struct copy *copy)
-{
-    for (size_t i = 0; i < copy->room_count; i++)   /* zeros again, without a write to each */
-        madvise(copy->rooms[i].kinds, (size_t) (copy->rooms[i].size / copy->table.page), MADV_DONTNEED);
+        note_frames(worker, frames, pages);
 }
 
 /* Copies all ranges that begin at `from` or behind it. `swap`: an open source of the process, which says what may be brought in from swap.
@@ -414,8 +386,8 @@ uint64_t heapx_copy_take(struct copy *copy, uint64_t threads, const struct sourc
     while (pass.range < copy->range_count && copy->ranges[pass.range].begin < from)
         pass.range++;
     copy->is_followed = copy->is_marked = 0;
-    if (!from)
-        forget_kinds(copy);
+    for (size_t i = 0; !from && i < copy->room_count; i++)      /* zeros again, without a write to each */
+        madvise(copy->rooms[i].kinds, (size_t) (copy->rooms[i].size / copy->table.page), MADV_DONTNEED);
     all(&pass, (unsigned) threads, out);
     copy->unread_from = pass.unread_from;
     uint64_t begin = pass.unread_from;
@@ -424,7 +396,7 @@ uint64_t heapx_copy_take(struct copy *copy, uint64_t threads, const struct sourc
     return begin;
 }
 
-/* ---- what is written to while the process runs (follow.c), and what was by the time it stands still ---- */
+/* ---- what is written to while the process runs, and what was by the time it stands still ---- */
 
 /* Copies what is there, page by page, while the process writes to it. `swap`: as below; `is_marked`: the kernel marks what is written to
    since all marks were cleared, and there are no rounds. */
@@ -435,20 +407,6 @@ void heapx_copy_run_along(struct copy *copy, uint64_t threads, const struct sour
     copy->is_marked = is_marked;
     copy->unread_from = UINT64_MAX;
     all(&pass, (unsigned) threads, out);
-}
-
-/* The next regions of a piece, of at most REGIONS; -1: it cannot be asked for. */
-static int scan_on(struct worker *worker, struct scan_arg *arg, uint64_t end)
-{
-    int got;
-    arg->size = sizeof *arg;
-    arg->end = end;
-    arg->regions = (uint64_t) (uintptr_t) worker->regions;
-    arg->region_count = REGIONS;
-    do {
-        got = ioctl(worker->pass->copy->table.pagemap_fd, SCAN_IOCTL, arg);
-    } while (got < 0 && errno == EINTR);
-    return got;
 }
 
 /* Reads a part of a piece as it is now. */
@@ -463,22 +421,20 @@ static void round_piece(struct worker *worker, const struct copied_range *range,
 {
     const struct copy *copy = worker->pass->copy;
     const uint64_t page = copy->table.page, end = begin + pages * page;
-    struct scan_arg arg = {.flags = SCAN_PROTECTS, .start = begin};
+    struct scan_arg arg = {.flags = SCAN_PROTECTS, .start = begin, .end = end};
     arg.category_mask = arg.return_mask = CATEGORY_WRITTEN | CATEGORY_PRESENT;
     for (uint64_t i = 0; worker->pass->looks && i < pages; i++) {   /* who shares it may have changed */
         uint8_t *kind = kinds_at(copy, range, begin) + i;
         *kind = (uint8_t) ((*kind & ~KIND_EXCLUSIVE) | (worker->kinds[i] & *kind & KIND_RESIDENT ? worker->kinds[i] & KIND_EXCLUSIVE : 0));
     }
-    for (; arg.start < end; arg.start = arg.walk_end) {
-        const int got = scan_on(worker, &arg, end);
+    for (int got = 0; arg.start < end && got >= 0; arg.start = arg.walk_end) {
+        got = scan_pages(copy->table.pagemap_fd, &arg, worker->regions, REGIONS);
         for (int i = 0; i < got; i++) {
             const struct scan_region *region = &worker->regions[i];
             const uint64_t count = (region->end - region->start) / page;
-            memset(kinds_at(copy, range, region->start), KIND_COPIED, (size_t) count);  /* protected as it is, it is there: settle() */
+            memset(kinds_at(copy, range, region->start), KIND_COPIED, (size_t) count);  /* protected as it is, it is there: take_piece() */
             read_anew(worker, range, region->start, count);
         }
-        if (got < 0 || arg.walk_end <= arg.start)
-            break;
     }
 }
 
@@ -498,20 +454,6 @@ static uint64_t keep_unwritten(uint8_t *kinds, uint64_t count, uint64_t categori
     for (; i < count && (kinds[i] & KIND_COPIED); i++)
         kinds[i] = (uint8_t) ((kinds[i] & ((categories & CATEGORY_PRESENT) ? KIND_COPIED | KIND_EXCLUSIVE : KIND_COPIED)) | now);
     return i;
-}
-
-/* Something is in RAM or in swap there. */
-static int is_touched(const struct copy *copy, uint64_t begin, uint64_t end)
-{
-    return pages_jump(&copy->table, begin / copy->table.page, end / copy->table.page) < end / copy->table.page;
-}
-
-static int is_any(const uint8_t *kinds, uint64_t count)
-{
-    uint64_t i = 0;
-    while (i < count && !kinds[i])
-        i++;
-    return i < count;
 }
 
 /* The first of some pages from one on that is not in the copy although there was something; `count`: none. */
@@ -534,11 +476,13 @@ static int last_followed(struct worker *worker, const struct copied_range *range
 {
     const struct copy *copy = worker->pass->copy;
     const uint64_t page = copy->table.page, end = begin + pages * page;
-    struct scan_arg arg = {.flags = SCAN_WANTS_FOLLOWED, .start = begin};
+    struct scan_arg arg = {.flags = SCAN_WANTS_FOLLOWED, .start = begin, .end = end};
     uint8_t *kinds = kinds_at(copy, range, begin);
     arg.category_mask = arg.return_mask = CATEGORY_WRITTEN;
     for (; arg.start < end; arg.start = arg.walk_end) {
-        const int got = scan_on(worker, &arg, end);
+        const int got = scan_pages(copy->table.pagemap_fd, &arg, worker->regions, REGIONS);
+        if (got < 0)
+            return 0;
         for (int i = 0; i < got; i++) {
             const struct scan_region *region = &worker->regions[i];
             const uint64_t first = (region->start - begin) / page, count = (region->end - region->start) / page;
@@ -546,15 +490,15 @@ static int last_followed(struct worker *worker, const struct copied_range *range
                 kinds[j] &= KIND_SWAPPED;   /* what is in the copy is old */
             read_anew(worker, range, region->start, count);
         }
-        if (got < 0)
-            return 0;
-        if (arg.walk_end <= arg.start)
-            break;
     }
+    const uint64_t number = begin / page;
     for (uint64_t at = 0, next; at < pages; at = next) {
-        next = ((begin + at * page) / copy->table.huge + 1) * copy->table.huge / page - begin / page;
+        next = ((begin + at * page) / copy->table.huge + 1) * copy->table.huge / page - number;
         next = next < pages ? next : pages;
-        if (at && is_any(kinds + at, next - at) && !is_touched(copy, begin + at * page, begin + next * page))
+        uint64_t known = at;
+        while (known < next && !kinds[known])
+            known++;
+        if (at && known < next && pages_jump(&copy->table, number + at, number + next) == number + next)   /* nothing is there any more */
             forget(copy, range, begin + at * page, begin + next * page);
     }
     for (uint64_t at = 0, next; (at = next_lacking(kinds, at, pages)) < pages; at = next) {
@@ -569,7 +513,7 @@ static void last_piece(struct worker *worker, const struct copied_range *range, 
 {
     const struct copy *copy = worker->pass->copy;
     const uint64_t page = copy->table.page, end = begin + pages * page;
-    struct scan_arg arg = {.start = begin};
+    struct scan_arg arg = {.start = begin, .end = end};
     uint64_t seen = begin;
     if (range->takes != TAKES_ALL) {
         read_anew(worker, range, begin, pages);
@@ -580,7 +524,11 @@ static void last_piece(struct worker *worker, const struct copied_range *range, 
     arg.category_anyof_mask = CATEGORY_PRESENT | CATEGORY_SWAPPED;
     arg.return_mask = CATEGORY_PRESENT | CATEGORY_SWAPPED | CATEGORY_FOLLOWED | CATEGORY_WRITTEN | CATEGORY_ZERO_PAGE | CATEGORY_HUGE;
     for (; arg.start < end; arg.start = arg.walk_end) {
-        const int got = scan_on(worker, &arg, end);
+        const int got = scan_pages(copy->table.pagemap_fd, &arg, worker->regions, REGIONS);
+        if (got < 0) {
+            read_anew(worker, range, arg.start, (end - arg.start) / page);
+            return;
+        }
         for (int i = 0; i < got; i++) {
             const struct scan_region *region = &worker->regions[i];
             const uint64_t what = region->categories, count = (region->end - region->start) / page;
@@ -602,12 +550,6 @@ static void last_piece(struct worker *worker, const struct copied_range *range, 
                 kept = until + (until < count ? keep_unwritten(kinds + until, count - until, what) : 0);
             }
         }
-        if (got < 0) {
-            read_anew(worker, range, arg.start, (end - arg.start) / page);
-            return;
-        }
-        if (arg.walk_end <= arg.start)
-            break;
     }
     if (seen < end)
         forget(copy, range, seen, end);
@@ -634,12 +576,6 @@ int heapx_copy_run(const struct copy *copy, uint64_t address, uint64_t *run)
     const int what = copy_run(copy, address, &run[0], &held, 1);
     run[1] = (uint64_t) (uintptr_t) held;
     return what;
-}
-
-/* The kinds of so many pages from the address on; of how many. */
-uint64_t heapx_copy_kinds(const struct copy *copy, uint64_t address, uint64_t count, uint8_t *kinds)
-{
-    return copy_kinds(copy, address / copy->table.page, count, kinds);
 }
 
 int copy_run(const struct copy *copy, uint64_t address, uint64_t *bytes, const uint8_t **held, int with_swapped)
@@ -673,14 +609,14 @@ int copy_run(const struct copy *copy, uint64_t address, uint64_t *bytes, const u
     return kind & KIND_UNREAD || address >= copy->unread_from ? COPIED_UNREAD : COPIED_NOT;
 }
 
-uint64_t copy_kinds(const struct copy *copy, uint64_t first, uint64_t count, uint8_t *kinds)
+/* KIND_... of so many pages from the address on; of how many there are any. */
+uint64_t heapx_copy_kinds(const struct copy *copy, uint64_t address, uint64_t count, uint8_t *kinds)
 {
-    const uint64_t page = copy->table.page;
-    const struct copied_range *range = range_of(copy, first * page);
+    const struct copied_range *range = range_of(copy, address);
     if (!range)
         return 0;
-    const uint64_t left = range->end / page - first;
-    const uint8_t *known = kinds_at(copy, range, first * page);
+    const uint64_t left = (range->end - address) / copy->table.page;
+    const uint8_t *known = kinds_at(copy, range, address);
     count = count < left ? count : left;
     for (uint64_t i = 0; i < count; i++)
         kinds[i] = known[i] & KINDS_OF_PAGES;
@@ -711,4 +647,95 @@ int copy_touched(const struct copy *copy, uint64_t address, uint64_t end, struct
         ;
     blanks->until = number * page;
     return 1;
+}
+
+/* ---- which pages are written to while the process runs: by a userfaultfd of its own that protects memory without anybody answering faults
+   (UFFD_FEATURE_WP_ASYNC, Linux 6.7). In pieces of 2 MiB, aligned: others split every huge page, and one piece for all keeps the process
+   waiting for its mmap lock. ---- */
+
+#define API_NUMBER 0xaaull                      /* linux/userfaultfd.h; older headers lack some of it */
+#define FEATURE_UNPOPULATED (1ull << 13)
+#define FEATURE_ASYNC (1ull << 15)
+#define REGISTER_PROTECTS (1ull << 1)
+#define PROTECTS 1ull
+#define MOST_TRIES 1000u                        /* to protect a piece: what stays unprotected shows as written */
+
+struct api {
+    uint64_t api, features, ioctls;
+};
+struct registered {
+    uint64_t start, length, mode, ioctls;
+};
+struct protected_range {
+    uint64_t start, length, mode;
+};
+struct plain_range {
+    uint64_t start, length;
+};
+#define API_IOCTL _IOWR(0xaa, 0x3f, struct api)
+#define REGISTER_IOCTL _IOWR(0xaa, 0x00, struct registered)
+#define UNREGISTER_IOCTL _IOR(0xaa, 0x01, struct plain_range)
+#define PROTECT_IOCTL _IOWR(0xaa, 0x06, struct protected_range)
+
+/* 0: the descriptor can do it from now on; else the errno. */
+int heapx_follow_begin(int fd)
+{
+    struct api api = {API_NUMBER, FEATURE_ASYNC | FEATURE_UNPOPULATED, 0};
+    return ioctl(fd, API_IOCTL, &api) ? errno : 0;
+}
+
+static uint64_t piece_end(uint64_t at, uint64_t end)
+{
+    const uint64_t edge = (at / HUGE_BYTES + 1) * HUGE_BYTES;
+    return edge < end ? edge : end;
+}
+
+/* 0: it is done. A scan protects for half the time that the userfaultfd takes, but only where page tables are: what comes into being beyond
+   shows as written. */
+static int protect(int fd, int pagemap, uint64_t begin, uint64_t end)
+{
+    if (pagemap >= 0) {
+        struct scan_arg arg = {.flags = SCAN_PROTECTS | SCAN_WANTS_FOLLOWED, .start = begin, .end = end};
+        arg.category_mask = CATEGORY_WRITTEN | CATEGORY_PRESENT;
+        return scan_pages(pagemap, &arg, NULL, 0) < 0;
+    }
+    struct protected_range piece = {begin, end - begin, PROTECTS};
+    return ioctl(fd, PROTECT_IOCTL, &piece);
+}
+
+/* Protects each range (begin, end): of how many bytes. What cannot be followed, as it is gone or somebody else does, shows as written.
+   `pagemap`: of the process, to protect by scans; -1: by the userfaultfd. */
+uint64_t heapx_follow_ranges(int fd, int pagemap, const uint64_t *ranges, uint64_t count)
+{
+    uint64_t followed = 0;
+    for (uint64_t i = 0; i < count; i++) {
+        struct registered range = {ranges[2 * i], ranges[2 * i + 1] - ranges[2 * i], REGISTER_PROTECTS, 0};
+        if (ioctl(fd, REGISTER_IOCTL, &range))
+            continue;
+        for (uint64_t at = ranges[2 * i], end; at < ranges[2 * i + 1]; at = end) {
+            end = piece_end(at, ranges[2 * i + 1]);
+            int failed;
+            unsigned tries = 0;
+            while ((failed = protect(fd, pagemap, at, end)) && (errno == EAGAIN || errno == EINTR) && ++tries < MOST_TRIES)
+                ;
+            followed += failed ? 0 : end - at;
+        }
+    }
+    return followed;
+}
+
+/* Nothing is protected any more. Ranges as they were given.
+
+   Registered once more, as the kernel takes the protection away in registered memory alone: a mapping that mremap() moves beside one of
+   these, merges with it, and from then on neither is registered. What is registered already costs nothing. */
+void heapx_follow_end(int fd, const uint64_t *ranges, uint64_t count)
+{
+    for (uint64_t i = 0; i < count; i++)
+        for (uint64_t at = ranges[2 * i], end; at < ranges[2 * i + 1]; at = end) {
+            end = piece_end(at, ranges[2 * i + 1]);
+            struct registered lost = {at, end - at, REGISTER_PROTECTS, 0};
+            struct plain_range piece = {at, end - at};
+            (void) ioctl(fd, REGISTER_IOCTL, &lost);
+            (void) ioctl(fd, UNREGISTER_IOCTL, &piece);   /* a piece that is gone has none */
+        }
 }

@@ -38,7 +38,7 @@ struct hold_taken {
 
 /* ---- library.py ---- */
 
-enum { HEAPX_ABI = 36, INTERRUPTED = -1, NO_MEMORY = -2 };
+enum { HEAPX_ABI = 37, INTERRUPTED = -1, NO_MEMORY = -2 };
 
 /* ---- library.py ---- */
 
@@ -99,18 +99,14 @@ int heapx_hold_go_on(struct hold *hold, struct hold_taken *out);
 /* ---- library.py ---- */
 
 struct page_table *heapx_pages_new(int pagemap_fd, int flags_fd, int scans, int knows_huge_zero, const uint64_t *outside_rss,
-    uint64_t outside_count);
+    uint64_t outside_count, const struct copy *copy);
 void heapx_pages_free(struct page_table *table);
 uint32_t heapx_abi(void);
 uint32_t heapx_source_id(void);
 struct source *heapx_source_new(int kind, int fd, read_call call, const uint64_t *segments, uint64_t count);
-void heapx_source_leave_untouched(struct source *source, int pagemap_fd, int scans, const uint64_t *ranges, uint64_t count,
-    uint64_t *swapped_in, uint64_t *swap_room);
-void heapx_source_guard(struct source *source, const uint64_t *brought_in, uint64_t brought_count, const uint64_t *unanswered,
-    uint64_t unanswered_count);
-void heapx_source_until(struct source *source, const double *until);
-void heapx_source_copied(struct source *source, const struct copy *copy);
-void heapx_pages_copied(struct page_table *table, const struct copy *copy);
+void heapx_source_process(struct source *source, const double *until, const struct copy *copy, int pagemap_fd, int scans,
+    uint64_t *swapped_in, uint64_t *swap_room, const uint64_t *zero, uint64_t zero_count, const uint64_t *brought_in,
+    uint64_t brought_count, const uint64_t *unanswered, uint64_t unanswered_count);
 void heapx_source_free(struct source *source);
 uint64_t heapx_pages_look(const struct page_table *table, uint64_t first, uint64_t count, uint64_t *entries, uint8_t *kinds);
 void heapx_residency(const struct page_table *table, const uint64_t *ranges, uint64_t count, int with_exclusive,

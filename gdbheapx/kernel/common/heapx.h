@@ -31,23 +31,28 @@ static inline uint64_t load_word(const uint8_t *from, unsigned word, unsigned sw
     }
 }
 
-/* The range that holds the address: its place + 1; 0: none does. `ranges`: begin and end of each, sorted, without overlap. */
-static inline uint64_t range_at(const uint64_t *ranges, uint64_t count, uint64_t address)
+/* How many rows begin with a number up to `limit`; they are sorted by it. */
+static inline uint64_t rows_up_to(const void *rows, uint64_t count, size_t row_bytes, uint64_t limit)
 {
     uint64_t low = 0, high = count;
     while (low < high) {
         const uint64_t middle = low + (high - low) / 2;
-        if (ranges[2 * middle] <= address)
+        if (*(const uint64_t *) ((const uint8_t *) rows + row_bytes * middle) <= limit)
             low = middle + 1;
         else
             high = middle;
     }
+    return low;
+}
+
+/* The range that holds the address: its place + 1; 0: none does. `ranges`: begin and end of each, sorted, without overlap. */
+static inline uint64_t range_at(const uint64_t *ranges, uint64_t count, uint64_t address)
+{
+    const uint64_t low = rows_up_to(ranges, count, 2 * sizeof *ranges, address);
     return low && address < ranges[2 * low - 1] ? low : 0;
 }
 
-/* ---- source.c: where bytes come from ---- */
-
-struct source;
+/* ---- the page table of a process ---- */
 
 /* linux/fs.h since Linux 6.7; older headers lack it. */
 struct scan_region {
@@ -68,7 +73,16 @@ struct scan_arg {
 #define CATEGORY_ZERO_PAGE (1ull << 5)
 #define CATEGORY_HUGE (1ull << 6)
 
-#define ENTRY_PROTECTED (1ull << 57)    /* of pagemap: by a userfaultfd */
+/* The next regions from arg->start on, at most `count`; -1: it cannot be asked for (before Linux 6.7). */
+int scan_pages(int pagemap_fd, struct scan_arg *arg, struct scan_region *regions, uint64_t count);
+
+/* Entries of /proc/PID/pagemap. */
+#define ENTRY_PRESENT (1ull << 63)
+#define ENTRY_SWAPPED (1ull << 62)
+#define ENTRY_FILE (1ull << 61)         /* of a mapped file, or shared */
+#define ENTRY_GUARD (1ull << 58)        /* MADV_GUARD_INSTALL: looks swapped, holds nothing */
+#define ENTRY_PROTECTED (1ull << 57)    /* by a userfaultfd */
+#define ENTRY_EXCLUSIVE (1ull << 56)    /* mapped once: by this process alone */
 #define ENTRY_MARKED (1ull << 55)       /* written to since all marks were cleared, or never cleared (soft-dirty) */
 #define ENTRY_FRAME ((1ull << 55) - 1)  /* 0 without CAP_SYS_ADMIN */
 #define ENTRY_TYPE 31ull                /* of what looks swapped; told with CAP_SYS_ADMIN */
@@ -79,6 +93,8 @@ static inline int entry_is_mark(uint64_t entry)
 {
     return (entry >> 62) == 1 && (entry & ENTRY_PROTECTED) && (entry & ENTRY_TYPE) == ENTRY_TYPE;
 }
+
+/* ---- source.c: where bytes come from ---- */
 
 /* Reads the readable prefix of [address, address + size) into `to`; returns its length or INTERRUPTED. */
 int64_t source_read(const struct source *source, uint64_t address, void *to, uint64_t size);
@@ -172,7 +188,7 @@ static inline void window_jump(struct window *window, uint64_t address, uint64_t
         window->next_read = JUMP_READ;
 }
 
-/* ---- pages.c: small reads all over memory ---- */
+/* ---- small reads all over memory, through pages that are kept ---- */
 
 #define CACHE_PAGE 4096u
 #define CACHE_PAGES 128u
@@ -217,8 +233,6 @@ struct page_table {
 /* The first page from `number` on, below `last`, that may be in RAM or in swap: a heap's reserve has thousands that never were. */
 uint64_t pages_jump(const struct page_table *table, uint64_t number, uint64_t last);
 
-int pages_is_of_file(uint64_t entry);
-
 /* A window onto the page table for ranges that ascend. */
 struct page_window {
     const struct page_table *table; /* NULL: none */
@@ -230,11 +244,23 @@ struct page_window {
 void page_window_open(struct page_window *window, const struct page_table *table);
 void page_window_add(struct page_window *window, uint64_t begin, uint64_t end, struct residency *sum);
 
-/* The page is in RAM, or it may be. */
-int page_is_resident(struct page_window *window, uint64_t address);
+/* KIND_... of the page; 0: nothing is known. */
+uint8_t page_kind(struct page_window *window, uint64_t address);
+
 /* The first page from `address` on that may be in RAM, or one before which none is; `end` if there is none below. */
 uint64_t page_next_resident(struct page_window *window, uint64_t address, uint64_t end);
-int page_is_swapped(struct page_window *window, uint64_t address);
+
+/* ---- copy.c: what others ask of a copy of a process's memory ---- */
+
+/* COPIED_...: what the pages at the address are, and in *bytes for how many of so many bytes that holds. `with_swapped`: what was in swap
+   is wanted. */
+int copy_run(const struct copy *copy, uint64_t address, uint64_t *bytes, const uint8_t **held, int with_swapped);
+
+/* The first page from a number on, below `last`, that was touched; or where the copy ends. */
+uint64_t copy_next(const struct copy *copy, uint64_t first, uint64_t last);
+
+/* As source_skip's blanks, of memory that the copy has. 0: it has not. */
+int copy_touched(const struct copy *copy, uint64_t address, uint64_t end, struct blanks *blanks);
 
 /* ---- histograms ---- */
 
@@ -293,5 +319,27 @@ static inline void *with_dense_room(void *items, uint64_t count, uint64_t *room,
 {
     return count < *room ? items : grow_dense_room(items, room, size);
 }
+
+/* Items that become more. */
+struct grown {
+    void *items;
+    uint64_t count, room;
+};
+
+/* A place for one more of `size` bytes; NULL: no memory, and all stays. */
+void *grown_add(struct grown *grown, size_t size);
+
+/* Copies as many items as there is room for; how many there are. */
+uint64_t grown_copy(const struct grown *grown, size_t size, void *to, uint64_t room);
+
+/* ---- threads for the length of one slice of work ---- */
+
+#define MAX_THREADS 8u
+
+typedef void *(*thread_work)(void *item);
+
+/* Calls work(item) for each of `count` items side by side, the first of them here; returns when all are done. Where a thread cannot be
+   made its item is not worked on: whoever calls takes up the rest in the next slice. */
+void threads_run(thread_work work, void *items, size_t item_bytes, unsigned count);
 
 #endif

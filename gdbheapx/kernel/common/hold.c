@@ -4,8 +4,7 @@
    Who holds them is a process of its own that has this one's memory (clone(2) with CLONE_VM), so that they go on also if this one is killed
    or stopped in between: then it ends its work and goes. If it is killed itself, or takes too long, the kernel lets them go. */
 #define _GNU_SOURCE
-#include "copy.h"
-#include "threads.h"
+#include "heapx.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -86,7 +86,7 @@ def histogram_bounds(index: int, alignment_bytes: int) -> Tuple[int, int]:
     return lower + alignment_bytes, lower + quarter
 
 
-HEAPX_ABI = 36
+HEAPX_ABI = 37
 """Raised when the meaning of what crosses changes: a library without its C files next to it is known by it."""
 STALE = "stale: built from other sources; rebuild it with: python3 -m gdbheapx.kernel.build"
 
@@ -302,23 +302,14 @@ class OpenSource:
             raise TypeError("no bulk source: %r" % (source,))
         self.handle = require_memory(library.heapx_source_new(kind, self._fd, call, address_of(segments), len(segments) // 3))
         self.swap = source.swap if isinstance(source, ProcessSource) else None
-        if isinstance(source, ProcessSource):
-            self._finish_process(source)
-
-    def _finish_process(self, source: ProcessSource) -> None:
-        """Pages that the process has not touched are not read, nor those in swap for which there is no room."""
-        library = self._library
-        if source.still is not None:
-            library.heapx_source_until(self.handle, address_of(source.still.until))
-        if self._pagemap >= 0 or source.copy is not None:
+        if isinstance(source, ProcessSource):  # what it has not touched is not read, nor what is in swap and has no room
+            until = None if source.still is None else address_of(source.still.until)
+            copy = None if source.copy is None else source.copy.handle
             room = None if source.swap is None else address_of(source.swap.cells)
             self._kept = [flatten_pairs(pairs) for pairs in (source.untouched_zero, source.brought_in, source.unanswered)]
             zero, brought_in, unanswered = ((address_of(bounds), len(bounds) // 2) for bounds in self._kept)
-            numbers = (self._pagemap, int(source.scans), *zero, address_of(self._swapped_in), room)
-            library.heapx_source_leave_untouched(self.handle, *numbers)
-            library.heapx_source_guard(self.handle, *brought_in, *unanswered)
-        if source.copy is not None:
-            library.heapx_source_copied(self.handle, source.copy.handle)
+            numbers = (self._pagemap, int(source.scans), address_of(self._swapped_in), room)
+            library.heapx_source_process(self.handle, until, copy, *numbers, *zero, *brought_in, *unanswered)
 
     def _read_for_c(self, address: int, to: int, size_bytes: int) -> int:
         """Read for C, which calls this for a CallSource. An exception cannot cross C: it waits in `error`."""
@@ -363,9 +354,8 @@ class OpenPages:
                 return
         self._outside = flatten_pairs(table.outside_rss)
         outside, knows = (address_of(self._outside), len(table.outside_rss)), (int(table.scans), int(table.knows_huge_zero))
-        self.handle = require_memory(library.heapx_pages_new(self._fd, table.flags_fd, *knows, *outside))
-        if table.copy is not None:
-            library.heapx_pages_copied(self.handle, table.copy.handle)
+        copy = None if table.copy is None else table.copy.handle
+        self.handle = require_memory(library.heapx_pages_new(self._fd, table.flags_fd, *knows, *outside, copy))
 
     def __del__(self, close: Callable[[int], None] = os.close) -> None:
         if self.handle:

@@ -1,13 +1,16 @@
-/* Memory of this process for tables that are read at random. */
+/* Memory of this process for tables, and threads of its own for the length of one slice of work. */
 #define _GNU_SOURCE
 #include "heapx.h"
 
+#include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 
 #define HUGE_BYTES ((size_t) 2 << 20)
 #define LARGEST_PAGE ((size_t) 64 << 10)
+#define STACK_BYTES (256u << 10)
 
 static size_t reserved;     /* bytes of lazy_alloc() and what is built on it */
 
@@ -118,4 +121,44 @@ void *grow_dense_room(void *items, uint64_t *room, size_t size)
     void *more = dense_grow(items, (size_t) *room * size, (size_t) wanted * size);
     *room = more ? wanted : *room;
     return more;
+}
+
+void *grown_add(struct grown *grown, size_t size)
+{
+    uint8_t *items = with_room(grown->items, grown->count, &grown->room, size);
+    if (!items)
+        return NULL;
+    grown->items = items;
+    return items + size * grown->count++;
+}
+
+uint64_t grown_copy(const struct grown *grown, size_t size, void *to, uint64_t room)
+{
+    if (room && grown->count)
+        memcpy(to, grown->items, (size_t) (room < grown->count ? room : grown->count) * size);
+    return grown->count;
+}
+
+/* The threads take no signal: all of them stay with the program's own. */
+void threads_run(thread_work work, void *items, size_t item_bytes, unsigned count)
+{
+    pthread_t threads[MAX_THREADS];
+    pthread_attr_t attributes;
+    sigset_t all, before;
+    char *first = items;
+    unsigned started = 1;
+    count = count < MAX_THREADS ? count : MAX_THREADS;
+    if (count > 1 && !pthread_attr_init(&attributes)) {
+        pthread_attr_setstacksize(&attributes, STACK_BYTES);
+        sigfillset(&all);
+        pthread_sigmask(SIG_SETMASK, &all, &before);
+        while (started < count && !pthread_create(&threads[started], &attributes, work, first + started * item_bytes))
+            started++;
+        pthread_sigmask(SIG_SETMASK, &before, NULL);
+        pthread_attr_destroy(&attributes);
+    }
+    if (count)
+        work(first);
+    while (--started)
+        pthread_join(threads[started], NULL);
 }

@@ -1,25 +1,21 @@
 /* Which pages of a live process are in RAM: /proc/PID/pagemap, and PAGEMAP_SCAN where this kernel has it. */
 #define _GNU_SOURCE
-#include "copy.h"
+#include "heapx.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#define ENTRY_PRESENT (1ull << 63)
-#define ENTRY_SWAPPED (1ull << 62)
-#define ENTRY_GUARD (1ull << 58)        /* MADV_GUARD_INSTALL: looks swapped, holds nothing */
-#define ENTRY_EXCLUSIVE (1ull << 56)    /* mapped once: by this process alone */
 #define FLAG_ZERO_PAGE (1ull << 24)     /* /proc/kpageflags: KPF_ZERO_PAGE, the small one and the huge one */
 
 #define REGIONS_AT_ONCE 128u
 #define PAGES_WORTH_A_JUMP 512u     /* what one page of the page table maps: less is read as fast as it is asked for */
-#define ENTRY_OF_FILE (1ull << 61)      /* a page of a file, or of shared memory */
 
-/* `outside_rss`: begin and end of each range that RSS does not count (sorted), the caller's. NULL: no memory. */
+/* `outside_rss`: begin and end of each range that RSS does not count (sorted), the caller's. `copy`: whoever asks is told of the pages in it as
+   they were when it was made; may be NULL. NULL: no memory. */
 struct page_table *heapx_pages_new(int pagemap_fd, int flags_fd, int scans, int knows_huge_zero, const uint64_t *outside_rss,
-                                   uint64_t outside_count)
+                                   uint64_t outside_count, const struct copy *copy)
 {
     struct page_table *table = calloc(1, sizeof *table);
     if (!table)
@@ -30,6 +26,7 @@ struct page_table *heapx_pages_new(int pagemap_fd, int flags_fd, int scans, int 
     table->knows_huge_zero = knows_huge_zero;
     table->outside_rss = outside_rss;
     table->outside_count = (size_t) outside_count;
+    table->copy = copy;
     table->page = (uint64_t) sysconf(_SC_PAGESIZE);
     table->huge = table->page * (table->page / 8);  /* what one entry of the second level maps */
     return table;
@@ -40,15 +37,16 @@ void heapx_pages_free(struct page_table *table)
     free(table);
 }
 
-/* Who asks the table is told of pages in the copy as they were when it was made. */
-void heapx_pages_copied(struct page_table *table, const struct copy *copy)
+int scan_pages(int pagemap_fd, struct scan_arg *arg, struct scan_region *regions, uint64_t count)
 {
-    table->copy = copy;
-}
-
-int pages_is_of_file(uint64_t entry)
-{
-    return (entry & ENTRY_PRESENT) && (entry & ENTRY_OF_FILE);
+    int got;
+    arg->size = sizeof *arg;
+    arg->regions = (uint64_t) (uintptr_t) regions;
+    arg->region_count = count;
+    do {
+        got = ioctl(pagemap_fd, SCAN_IOCTL, arg);
+    } while (got < 0 && errno == EINTR);
+    return arg->walk_end > arg->start ? got : -1;
 }
 
 void page_window_open(struct page_window *window, const struct page_table *table)
@@ -102,7 +100,8 @@ static uint8_t kind_of(const struct page_table *table, uint64_t entry)
 }
 
 /* What PAGEMAP_SCAN says of one run of pages: the zero page, or part of a huge one. */
-static void apply(const struct page_table *table, uint64_t first, const uint64_t *entries, uint8_t *kinds, const struct scan_region *region)
+static void apply_scan(const struct page_table *table, uint64_t first, const uint64_t *entries, uint8_t *kinds,
+                       const struct scan_region *region)
 {
     for (uint64_t number = region->start / table->page; number < region->end / table->page; number++) {
         uint8_t *kind = &kinds[number - first];
@@ -122,24 +121,14 @@ static void apply(const struct page_table *table, uint64_t first, const uint64_t
 static void scan(const struct page_table *table, uint64_t first, uint64_t count, const uint64_t *entries, uint8_t *kinds)
 {
     struct scan_region regions[REGIONS_AT_ONCE];
-    struct scan_arg arg = {.size = sizeof arg};
-    const uint64_t end = (first + count) * table->page;
+    struct scan_arg arg = {.start = first * table->page, .end = (first + count) * table->page};
     arg.category_anyof_mask = arg.return_mask = CATEGORY_ZERO_PAGE | CATEGORY_HUGE;
-    arg.regions = (uint64_t) (uintptr_t) regions;
-    arg.region_count = REGIONS_AT_ONCE;
-    for (arg.start = first * table->page; arg.start < end; arg.start = arg.walk_end) {
-        arg.end = end;
-        int got = ioctl(table->pagemap_fd, SCAN_IOCTL, &arg);
-        if (got < 0 && errno == EINTR) {
-            arg.walk_end = arg.start;
-            continue;
-        }
+    for (; arg.start < arg.end; arg.start = arg.walk_end) {
+        const int got = scan_pages(table->pagemap_fd, &arg, regions, REGIONS_AT_ONCE);
         if (got < 0)
             return;     /* what is unsure stays so */
         for (int i = 0; i < got; i++)
-            apply(table, first, entries, kinds, &regions[i]);
-        if (arg.walk_end <= arg.start)
-            break;
+            apply_scan(table, first, entries, kinds, &regions[i]);
     }
     /* All others that were unsure are no zero page, and no huge one whose kind this kernel mistakes. */
     for (uint64_t i = 0; i < count; i++)
@@ -168,7 +157,7 @@ static void load(struct page_window *window, uint64_t first)
     if (window->next > WINDOW_PAGES)
         window->next = WINDOW_PAGES;
     window->first = first;
-    window->count = table->copy ? copy_kinds(table->copy, first, window->next, window->kinds) : 0;
+    window->count = table->copy ? heapx_copy_kinds(table->copy, first * table->page, window->next, window->kinds) : 0;
     if (!window->count)
         window->count = heapx_pages_look(table, first, window->next, entries, window->kinds);
 }
@@ -180,10 +169,9 @@ uint64_t pages_jump(const struct page_table *table, uint64_t number, uint64_t la
         return copy_next(table->copy, number, last);
     if (!table->scans)
         return number;
-    struct scan_arg arg = {.size = sizeof arg, .start = number * table->page, .end = last * table->page, .region_count = 1, .max_pages = 1};
+    struct scan_arg arg = {.start = number * table->page, .end = last * table->page, .max_pages = 1};
     arg.category_anyof_mask = arg.return_mask = CATEGORY_PRESENT | CATEGORY_SWAPPED;
-    arg.regions = (uint64_t) (uintptr_t) &region;
-    const int got = ioctl(table->pagemap_fd, SCAN_IOCTL, &arg);
+    const int got = scan_pages(table->pagemap_fd, &arg, &region, 1);
     if (got < 0)
         return number;  /* it is read as it stands */
     const uint64_t found = (got ? region.start : arg.walk_end) / table->page;
@@ -246,17 +234,12 @@ void page_window_add(struct page_window *window, uint64_t begin, uint64_t end, s
     }
 }
 
-static uint8_t kind_at(struct page_window *window, uint64_t address)
+uint8_t page_kind(struct page_window *window, uint64_t address)
 {
     uint64_t number = address / window->table->page;
     if (number - window->first >= window->count)
         load(window, number);
     return number - window->first < window->count ? window->kinds[number - window->first] : 0;
-}
-
-int page_is_resident(struct page_window *window, uint64_t address)
-{
-    return kind_at(window, address) & (KIND_RESIDENT | KIND_UNSURE);
 }
 
 uint64_t page_next_resident(struct page_window *window, uint64_t address, uint64_t end)
@@ -272,24 +255,20 @@ uint64_t page_next_resident(struct page_window *window, uint64_t address, uint64
     return number * table->page < end ? number * table->page : end;
 }
 
-int page_is_swapped(struct page_window *window, uint64_t address)
-{
-    return kind_at(window, address) & KIND_SWAPPED;
-}
-
 /* The same, but for exclusive_bytes, from the page table alone: the record of a page, which tells who else has it, is in no cache. Up to
    where; what this cannot tell is left to page_window_add(). */
 static uint64_t add_scanned(struct page_window *window, uint64_t begin, uint64_t end, struct residency *sum)
 {
     const struct page_table *table = window->table;
     struct scan_region regions[REGIONS_AT_ONCE];
-    struct scan_arg arg = {.size = sizeof arg, .start = begin, .end = end, .region_count = REGIONS_AT_ONCE};
+    struct scan_arg arg = {.start = begin, .end = end};
     const uint64_t unclear = CATEGORY_SWAPPED | (table->knows_huge_zero ? 0 : CATEGORY_HUGE);
     arg.category_anyof_mask = CATEGORY_PRESENT | CATEGORY_SWAPPED;
     arg.return_mask = CATEGORY_PRESENT | CATEGORY_SWAPPED | CATEGORY_ZERO_PAGE | CATEGORY_HUGE;
-    arg.regions = (uint64_t) (uintptr_t) regions;
-    for (; arg.start < end; arg.start = arg.walk_end) {
-        const int got = ioctl(table->pagemap_fd, SCAN_IOCTL, &arg);
+    for (int got; arg.start < end; arg.start = arg.walk_end) {
+        got = scan_pages(table->pagemap_fd, &arg, regions, REGIONS_AT_ONCE);
+        if (got < 0)
+            break;
         for (int i = 0; i < got; i++) {
             const uint64_t what = regions[i].categories;
             uint64_t at = regions[i].start, until;
@@ -302,8 +281,6 @@ static uint64_t add_scanned(struct page_window *window, uint64_t begin, uint64_t
                 sum->huge_bytes += counted && (what & CATEGORY_HUGE) ? until - at : 0;
             }
         }
-        if (got < 0 || arg.walk_end <= arg.start)
-            break;
     }
     return arg.start;
 }

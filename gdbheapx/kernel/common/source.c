@@ -6,12 +6,11 @@
    asked first, and such pages of private anonymous memory are zeros here without a read. Any other page that is not there is not read at
    all: a server of its file (FUSE, NFS) or a userfaultfd would have to answer, and nothing ends such a wait. */
 #define _GNU_SOURCE
-#include "copy.h"
+#include "heapx.h"
 
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
-#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/types.h>
 #include <time.h>
@@ -21,8 +20,6 @@ enum { SOURCE_FILE, SOURCE_CALL, SOURCE_BYTES };
 
 #define NOWHERE UINT64_MAX      /* it has zeros */
 
-typedef int64_t (*read_call)(uint64_t address, void *to, uint64_t size);
-
 struct segment {
     uint64_t address, size;
     uint64_t place;     /* offset in the file, or the address of the bytes in this process, or NOWHERE */
@@ -30,7 +27,7 @@ struct segment {
 
 struct spans {                  /* begin and end of each range, sorted; the caller's */
     const uint64_t *bounds;
-    size_t count;
+    uint64_t count;
 };
 
 struct source {
@@ -93,38 +90,24 @@ struct source *heapx_source_new(int kind, int fd, read_call call, const uint64_t
     return source;
 }
 
-/* The source is a process: pages that its pagemap calls neither present nor swapped are not read within `ranges` (begin, end; sorted),
-   which stay the caller's: they are zeros. `swapped_in` counts the bytes that reads have brought back from swap; pages in swap for which
-   `swap_room` has nothing left are not read. */
-void heapx_source_leave_untouched(struct source *source, int pagemap_fd, int scans, const uint64_t *ranges, uint64_t count,
-                                  uint64_t *swapped_in, uint64_t *swap_room)
-{
-    source->scans = scans;
-    source->swap_room = swap_room;
-    source->swapped_in = swapped_in;
-    source->pagemap_fd = pagemap_fd;
-    source->untouched_zero = (struct spans) {ranges, (size_t) count};
-}
-
-/* The same source reads pages in `brought_in` that are not there, as shared memory in swap, and in `unanswered` no page that is the file's.
-   Both as `ranges` above. */
-void heapx_source_guard(struct source *source, const uint64_t *brought_in, uint64_t brought_count, const uint64_t *unanswered,
-                        uint64_t unanswered_count)
-{
-    source->brought_in = (struct spans) {brought_in, (size_t) brought_count};
-    source->unanswered = (struct spans) {unanswered, (size_t) unanswered_count};
-}
-
-/* Of a process that runs again, and of which a copy was made. */
-void heapx_source_copied(struct source *source, const struct copy *copy)
-{
-    source->copy = copy;
-}
-
-/* What is read later than *until, by the monotonic clock, is of a process that runs again: the read counts as interrupted. */
-void heapx_source_until(struct source *source, const double *until)
+/* The source is a process. What is read later than *until, by the monotonic clock, is of one that runs again: the read counts as interrupted.
+   `copy`: of a process that runs again. Either may be NULL.
+   Pages that its pagemap calls neither present nor swapped are not read: within `zero` they are zeros, and in `brought_in`, as shared memory
+   in swap, they are read all the same. In `unanswered` no page is read that is the file's. Begin and end of each range, sorted, the caller's.
+   `swapped_in` counts the bytes that reads have brought back from swap; pages in swap for which `swap_room` has nothing left are not read. */
+void heapx_source_process(struct source *source, const double *until, const struct copy *copy, int pagemap_fd, int scans,
+                          uint64_t *swapped_in, uint64_t *swap_room, const uint64_t *zero, uint64_t zero_count, const uint64_t *brought_in,
+                          uint64_t brought_count, const uint64_t *unanswered, uint64_t unanswered_count)
 {
     source->until = until;
+    source->copy = copy;
+    source->pagemap_fd = pagemap_fd;
+    source->scans = scans;
+    source->swapped_in = swapped_in;
+    source->swap_room = swap_room;
+    source->untouched_zero = (struct spans) {zero, zero_count};
+    source->brought_in = (struct spans) {brought_in, brought_count};
+    source->unanswered = (struct spans) {unanswered, unanswered_count};
 }
 
 void heapx_source_free(struct source *source)
@@ -154,11 +137,7 @@ uint64_t read_at(int fd, uint8_t *to, uint64_t size, uint64_t offset)
 }
 
 #define PAGES_AT_ONCE 66u   /* of one block of 256 KiB that begins anywhere in a page */
-#define PAGE_TOUCHED (3ull << 62)   /* present or swapped */
-#define PAGE_PRESENT (1ull << 63)
-#define PAGE_SWAPPED (1ull << 62)
-#define PAGE_FILE (1ull << 61)      /* of a mapped file, or shared */
-#define PAGE_GUARD (1ull << 58)      /* MADV_GUARD_INSTALL: looks swapped, holds nothing */
+#define ENTRY_TOUCHED (ENTRY_PRESENT | ENTRY_SWAPPED)
 
 /* What was never touched is known to be zeros somewhere. */
 static int is_process(const struct source *source)
@@ -169,14 +148,7 @@ static int is_process(const struct source *source)
 /* End of the range that holds `address`; 0 if none does. `*next`: where the first begins that lies beyond it. */
 static uint64_t span_until(const struct spans *spans, uint64_t address, uint64_t *next)
 {
-    size_t low = 0, high = spans->count;
-    while (low < high) {    /* first range that begins beyond `address` */
-        size_t middle = low + (high - low) / 2;
-        if (spans->bounds[2 * middle] <= address)
-            low = middle + 1;
-        else
-            high = middle;
-    }
+    const uint64_t low = rows_up_to(spans->bounds, spans->count, 2 * sizeof *spans->bounds, address);
     if (next)
         *next = low < spans->count ? spans->bounds[2 * low] : UINT64_MAX;
     return low && address < spans->bounds[2 * low - 1] ? spans->bounds[2 * low - 1] : 0;
@@ -203,9 +175,9 @@ static int kind_of_page(uint64_t entry, uint64_t bits)
 {
     if (!(entry & bits) || entry_is_mark(entry))
         return PAGES_UNTOUCHED;
-    if (!(entry & (PAGE_PRESENT | PAGE_GUARD)))
+    if (!(entry & (ENTRY_PRESENT | ENTRY_GUARD)))
         return PAGES_SWAPPED;
-    return entry & PAGE_FILE ? PAGES_OF_FILE : PAGES_PLAIN;
+    return entry & ENTRY_FILE ? PAGES_OF_FILE : PAGES_PLAIN;
 }
 
 /* How many of `want` bytes at `address`, which are no zeros, may be read by /proc/PID/mem; 0: none. */
@@ -262,11 +234,10 @@ static int scan_entries(const struct source *source, struct page_entries *held)
 {
     struct scan_region regions[HELD_REGIONS];
     const uint64_t begin = held->first * source->page;
-    struct scan_arg arg = {.size = sizeof arg, .start = begin, .end = begin + HELD_PAGES * source->page, .region_count = HELD_REGIONS};
+    struct scan_arg arg = {.start = begin, .end = begin + HELD_PAGES * source->page};
     arg.category_anyof_mask = CATEGORY_PRESENT | CATEGORY_SWAPPED;
     arg.return_mask = arg.category_anyof_mask | CATEGORY_FILE;
-    arg.regions = (uint64_t) (uintptr_t) regions;
-    const int got = source->scans ? ioctl(source->pagemap_fd, SCAN_IOCTL, &arg) : -1;
+    const int got = source->scans ? scan_pages(source->pagemap_fd, &arg, regions, HELD_REGIONS) : -1;
     if (got < 0 || got == (int) HELD_REGIONS || arg.walk_end != arg.end)
         return 0;
     memset(held->entries, 0, sizeof held->entries);
@@ -274,7 +245,7 @@ static int scan_entries(const struct source *source, struct page_entries *held)
         if (regions[i].categories & CATEGORY_SWAPPED)
             return 0;
         for (uint64_t at = regions[i].start; at < regions[i].end; at += source->page)
-            held->entries[(at - begin) / source->page] = PAGE_PRESENT | (regions[i].categories & CATEGORY_FILE ? PAGE_FILE : 0);
+            held->entries[(at - begin) / source->page] = ENTRY_PRESENT | (regions[i].categories & CATEGORY_FILE ? ENTRY_FILE : 0);
     }
     held->count = HELD_PAGES;
     return 1;
@@ -306,7 +277,7 @@ static uint64_t entries_of(const struct source *source, struct page_entries *hel
     return count;
 }
 
-/* As read_at, but for pages of private anonymous memory that have none of the bits: PAGE_TOUCHED, or PAGE_PRESENT alone. It ends at a page
+/* As read_at, but for pages of private anonymous memory that have none of the bits: ENTRY_TOUCHED, or ENTRY_PRESENT alone. It ends at a page
    in swap that may not be brought in, and at one that is not there or whose file system may never answer. */
 static uint64_t read_living(const struct source *source, uint64_t address, uint8_t *to, uint64_t size, uint64_t bits,
                             struct page_entries *held)
@@ -324,9 +295,8 @@ static uint64_t read_living(const struct source *source, uint64_t address, uint8
             int kind;
             uint64_t here = address + done, pages = pages_alike(entries + place, known - place, bits, &kind);
             const uint64_t zeros = kind == PAGES_UNTOUCHED ? zeros_until(source, here) : 0;
-            if (kind == PAGES_UNTOUCHED && !zeros && !(bits & PAGE_SWAPPED)) {      /* a peek, where what is in swap is no zero */
-                pages = pages_alike(entries + place, pages, PAGE_TOUCHED, &kind);
-            }
+            if (kind == PAGES_UNTOUCHED && !zeros && !(bits & ENTRY_SWAPPED))    /* a peek, where what is in swap is no zero */
+                pages = pages_alike(entries + place, pages, ENTRY_TOUCHED, &kind);
             if (kind == PAGES_SWAPPED) {
                 pages = source_bring_in(source, pages);
                 if (!pages)
@@ -366,7 +336,7 @@ static uint64_t read_process(const struct source *source, uint64_t address, uint
     while (done < size) {
         const uint8_t *held = NULL;
         uint64_t want = size - done, got;
-        const int what = copy_run(source->copy, address + done, &want, &held, (bits & PAGE_SWAPPED) != 0);
+        const int what = copy_run(source->copy, address + done, &want, &held, (bits & ENTRY_SWAPPED) != 0);
         const uint64_t zeros = what == COPIED_NOT ? zeros_until(source, address + done) : 0;
         if (what == COPIED_UNREAD)
             break;
@@ -389,16 +359,8 @@ static uint64_t read_process(const struct source *source, uint64_t address, uint
 /* The first segment that ends beyond `address`. */
 static size_t segment_of(const struct source *source, uint64_t address)
 {
-    size_t low = 0, high = source->segment_count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (address - source->segments[middle].address >= source->segments[middle].size
-            && address >= source->segments[middle].address)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+    const size_t low = (size_t) rows_up_to(source->segments, source->segment_count, sizeof *source->segments, address);
+    return low && address - source->segments[low - 1].address < source->segments[low - 1].size ? low - 1 : low;
 }
 
 #define ENTRIES_AT_ONCE 2048u
@@ -409,14 +371,12 @@ static size_t segment_of(const struct source *source, uint64_t address)
 static int scan_touched(const struct source *source, uint64_t address, uint64_t end, struct blanks *blanks)
 {
     struct scan_region region;
-    struct scan_arg arg = {.size = sizeof arg, .start = address & ~(source->page - 1), .end = end, .region_count = 1};
+    struct scan_arg arg = {.start = address & ~(source->page - 1), .end = end, .max_pages = SCANNED_AT_ONCE};
     if (source->copy && copy_touched(source->copy, address, end, blanks))
         return 1;
-    arg.max_pages = SCANNED_AT_ONCE;
     arg.category_inverted = arg.category_mask = CATEGORY_ZERO_PAGE;
     arg.category_anyof_mask = CATEGORY_PRESENT | CATEGORY_SWAPPED;
-    arg.regions = (uint64_t) (uintptr_t) &region;
-    const int got = source->scans ? ioctl(source->pagemap_fd, SCAN_IOCTL, &arg) : -1;
+    const int got = source->scans ? scan_pages(source->pagemap_fd, &arg, &region, 1) : -1;
     if (got < 0)
         return 0;
     blanks->from = got ? region.start : arg.walk_end;
@@ -432,13 +392,13 @@ static void find_touched(const struct source *source, uint64_t address, uint64_t
     for (;; number += count) {
         count = last - number < ENTRIES_AT_ONCE ? last - number : ENTRIES_AT_ONCE;
         count = read_at(source->pagemap_fd, (uint8_t *) entries, count * 8, number * 8) / 8;
-        for (place = 0; place < count && !(entries[place] & PAGE_TOUCHED);)
+        for (place = 0; place < count && !(entries[place] & ENTRY_TOUCHED);)
             place++;
         if (place < count || !count || number + count >= last || (source->until && clock_now() > *source->until))
             break;
     }
     blanks->from = (number + place) * source->page;
-    while (place < count && entries[place] & PAGE_TOUCHED)
+    while (place < count && entries[place] & ENTRY_TOUCHED)
         place++;
     blanks->until = (number + place) * source->page;
 }
@@ -547,15 +507,15 @@ const uint8_t *source_at(const struct source *source, uint64_t address, uint64_t
 
 int64_t source_read(const struct source *source, uint64_t address, void *to, uint64_t size)
 {
-    return read_any(source, address, to, size, PAGE_TOUCHED, NULL);
+    return read_any(source, address, to, size, ENTRY_TOUCHED, NULL);
 }
 
 int64_t source_peek(const struct source *source, uint64_t address, void *to, uint64_t size)
 {
-    return read_any(source, address, to, size, PAGE_PRESENT, NULL);
+    return read_any(source, address, to, size, ENTRY_PRESENT, NULL);
 }
 
 int64_t source_read_near(const struct source *source, struct page_entries *held, uint64_t address, void *to, uint64_t size, int peeks)
 {
-    return read_any(source, address, to, size, peeks ? PAGE_PRESENT : PAGE_TOUCHED, held);
+    return read_any(source, address, to, size, peeks ? ENTRY_PRESENT : ENTRY_TOUCHED, held);
 }

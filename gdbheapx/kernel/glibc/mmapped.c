@@ -104,7 +104,7 @@ static int has_data(const struct mmapped *scan, uint64_t page)
 static int may_hold(struct mmapped *scan, uint64_t page)
 {
     if (scan->pages.table)
-        return page_is_resident(&scan->pages, page);
+        return page_kind(&scan->pages, page) & (KIND_RESIDENT | KIND_UNSURE);
     return !scan->data_count || has_data(scan, page);
 }
 
@@ -113,7 +113,7 @@ static int header_at(struct mmapped *scan, uint64_t address, uint8_t *header)
 {
     const unsigned size = 2 * scan->geometry.word;
     if (!may_hold(scan, address & ~(scan->geometry.page - 1))) {
-        if (!scan->pages.table || scan->pass > PASS_HOP || !page_is_swapped(&scan->pages, address))
+        if (!scan->pages.table || scan->pass > PASS_HOP || !(page_kind(&scan->pages, address) & KIND_SWAPPED))
             return HEADER_NONE;
         return source_read(scan->window.source, address, header, size) == (int64_t) size ? HEADER_READ : HEADER_NONE;
     }

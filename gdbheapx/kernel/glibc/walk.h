@@ -2,7 +2,6 @@
 #ifndef HEAPX_WALK_H
 #define HEAPX_WALK_H
 
-#include "../common/threads.h"
 #include "chunk.h"
 
 #include <pthread.h>

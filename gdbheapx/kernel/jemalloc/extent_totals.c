@@ -134,7 +134,7 @@ static uint64_t absent_in(struct extents_job *job, uint64_t begin, uint64_t end)
     uint64_t absent = 0;
     for (uint64_t at = begin, next; at < end; at = next) {
         next = (at / page + 1) * page < end ? (at / page + 1) * page : end;
-        if (!page_is_resident(&job->pages, at) && !page_is_swapped(&job->pages, at))
+        if (!(page_kind(&job->pages, at) & (KIND_RESIDENT | KIND_UNSURE | KIND_SWAPPED)))
             absent += next - at;
     }
     return absent;

@@ -1,6 +1,6 @@
 """What a core with zeros tells of its memory: pages that hold something, reserved addresses, what no time was left for.
 
-Files: kernel/common/written.c.
+Files: kernel/common/sift.c.
 """
 
 from typing import List, NamedTuple, Sequence, Tuple

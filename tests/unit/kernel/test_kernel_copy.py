@@ -203,7 +203,7 @@ def test_marks_of_what_was_written(tmp_path: Path) -> None:
 
         count = len(cases) + 2
         write(0, 1)
-        table = library.heapx_pages_new(pagemap.fileno(), -1, 0, 0, None, 0)
+        table = library.heapx_pages_new(pagemap.fileno(), -1, 0, 0, None, 0, None)
         made = library.heapx_copy_new(table, memory.fileno())
         ranges, rooms = array("Q", [first * PAGE, (first + count) * PAGE, TAKES_ALL]), array("Q", [0, 64 * PAGE])
         assert library.heapx_copy_ranges(made, address_of(ranges), 1, address_of(rooms), 1)

@@ -1,6 +1,6 @@
 """A process that writes, maps and unmaps while it is copied: the copy is as it was when it stood still.
 
-Files: kernel/common/copy.py kernel/common/follow.c
+Files: kernel/common/copy.py kernel/common/copy.c
 """
 
 import ctypes

@@ -19,7 +19,7 @@ struct free_lists {
     uint64_t most;                      /* of members of a list of all pages */
     struct mi_list_end *ends;
     uint64_t *shared;                   /* by page */
-    uint64_t *found, found_count, found_room;   /* address | kind */
+    struct grown found;                 /* address | kind */
     struct pages pages;
     uint64_t whole, whole_length;   /* the page whose blocks are at hand, and how many bytes of them */
     uint8_t bytes[WHOLE_BYTES];
@@ -32,7 +32,7 @@ void heapx_mimalloc_lists_free(struct free_lists *job)
     pages_close(&job->pages);
     free(job->ends);
     free(job->shared);
-    free(job->found);
+    free(job->found.items);
     free(job);
 }
 
@@ -71,14 +71,7 @@ static uint64_t page_of(const struct free_lists *job, const struct mi_free_list 
 {
     if (list->page < job->page_count)
         return is_block(&job->blocks[list->page], address) ? list->page : job->page_count;
-    uint64_t low = 0, high = job->page_count;
-    while (low < high) {
-        const uint64_t middle = low + (high - low) / 2;
-        if (job->blocks[middle].start <= address)
-            low = middle + 1;
-        else
-            high = middle;
-    }
+    const uint64_t low = rows_up_to(job->blocks, job->page_count, sizeof *job->blocks, address);
     return low && is_block(&job->blocks[low - 1], address) ? low - 1 : job->page_count;
 }
 
@@ -89,20 +82,6 @@ static uint64_t decoded(const struct mi_free_list *list, uint64_t value)
     const uint64_t less = value - list->key;
     const unsigned turn = (unsigned) (list->key & 63);
     return (turn ? less >> turn | less << (64 - turn) : less) ^ list->turn;
-}
-
-static int add(struct free_lists *job, uint64_t value)
-{
-    if (job->found_count == job->found_room) {
-        const uint64_t room = job->found_room ? 2 * job->found_room : 4096;
-        uint64_t *found = realloc(job->found, (size_t) room * sizeof *found);
-        if (!found)
-            return 0;
-        job->found = found;
-        job->found_room = room;
-    }
-    job->found[job->found_count++] = value;
-    return 1;
 }
 
 /* The first word of a block of this page. 0: it cannot be read, or reading was interrupted. */
@@ -149,8 +128,10 @@ static int step(struct free_lists *job)
     }
     if (end->problem)
         return 0;
-    if (!add(job, address | list->kind))
+    uint64_t *found = grown_add(&job->found, sizeof *found);
+    if (!found)
         return NO_MEMORY;
+    *found = address | list->kind;
     end->members++;
     if (list->page >= job->page_count)
         job->shared[page]++;
@@ -186,13 +167,12 @@ int64_t heapx_mimalloc_lists_slice(struct free_lists *job, double seconds)
 uint64_t heapx_mimalloc_lists_count(const struct free_lists *job, uint64_t *lists)
 {
     *lists = job->place;
-    return job->found_count;
+    return job->found.count;
 }
 
 void heapx_mimalloc_lists_result(const struct free_lists *job, uint64_t *found, struct mi_list_end *ends, uint64_t *shared)
 {
-    if (job->found_count)
-        memcpy(found, job->found, (size_t) job->found_count * sizeof *found);
+    grown_copy(&job->found, sizeof *found, found, job->found.count);
     if (job->place)
         memcpy(ends, job->ends, (size_t) job->place * sizeof *ends);
     if (job->page_count)

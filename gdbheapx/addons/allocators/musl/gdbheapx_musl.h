@@ -17,7 +17,7 @@ enum {
     HEADER_INDEX = 16, HEADER_OFFSET = 17, HEADER_ZERO = 18, HEADER_SLACK = 19, HEADER_STALE = 20,
     HEADER_USED = 21, HEADER_HALF = 24
 };
-enum { TAG_NESTED = 1, TAG_SHORT = 2 };
+enum { TAG_NESTED = 1, TAG_SHORT = 2, TAG_BIG = 4 };
 enum {
     UNIT_BYTES = 16, TRAILER_BYTES = 4, AREA_BYTES = 4096, MUSL_CLASSES = 48, OWN_CLASS = 63,
     MOST_MUSL_PROBLEMS = 1000
@@ -61,11 +61,7 @@ struct source;
 
 struct block_source *heapx_musl_blocks(const struct source *memory, const struct slot_run *runs, uint64_t run_count, const uint64_t *frees,
     const uint8_t *free_kinds, uint64_t free_count, const uint8_t *classes, const struct block_wanted *wanted);
-struct slot_tally_job *heapx_musl_tally(const struct source *memory, const struct slot_run *runs, uint64_t run_count,
-    const uint64_t *frees, uint64_t free_count, uint64_t labels);
-struct block_source *heapx_musl_blocks_big(const struct source *memory, const struct slot_run *runs, uint64_t run_count,
-    const uint64_t *frees, const uint8_t *free_kinds, uint64_t free_count, const uint8_t *classes, const struct block_wanted *wanted);
-struct slot_tally_job *heapx_musl_tally_big(const struct source *memory, const struct slot_run *runs, uint64_t run_count,
+struct slot_tally_job *heapx_musl_tally_new(const struct source *memory, const struct slot_run *runs, uint64_t run_count,
     const uint64_t *frees, uint64_t free_count, uint64_t labels);
 struct groups_job *heapx_musl_groups_new(const struct source *source, const struct musl_layout *layout, const uint64_t *memory,
     uint64_t memory_count, int with_rows);

@@ -17,12 +17,6 @@ struct met {
     uint64_t free_mask;
 };
 
-/* Room that grows. */
-struct grown {
-    void *bytes;
-    uint64_t count, room;
-};
-
 enum { OF_AREAS, OF_RUNS, OF_NOTHING };
 
 struct groups_job {
@@ -41,20 +35,6 @@ struct groups_job {
     uint64_t problem_count;
     struct musl_problem problems[MOST_MUSL_PROBLEMS];
 };
-
-/* A place for one more of `size` bytes; NULL: no memory. */
-static void *grow(struct grown *grown, size_t size)
-{
-    if (grown->count == grown->room) {
-        const uint64_t room = grown->room ? 2 * grown->room : 256;
-        void *bytes = realloc(grown->bytes, room * size);
-        if (!bytes)
-            return NULL;
-        grown->bytes = bytes;
-        grown->room = room;
-    }
-    return (uint8_t *) grown->bytes + size * grown->count++;
-}
 
 static void tell(struct groups_job *job, int code, uint64_t address, uint64_t meta)
 {
@@ -80,7 +60,7 @@ static int remember(struct groups_job *job, uint64_t area)
         if (!seen)
             return NO_MEMORY;
         for (uint64_t i = 0; i < job->areas.count; i++)
-            *hash_place(seen, room, ((uint64_t *) job->areas.bytes)[i]) = ((uint64_t *) job->areas.bytes)[i];
+            *hash_place(seen, room, ((uint64_t *) job->areas.items)[i]) = ((uint64_t *) job->areas.items)[i];
         free(job->seen);
         job->seen = seen;
         job->seen_room = room;
@@ -88,17 +68,11 @@ static int remember(struct groups_job *job, uint64_t area)
     uint64_t *place = hash_place(job->seen, job->seen_room, area);
     if (*place == area)
         return 0;
-    uint64_t *listed = grow(&job->areas, sizeof *listed);
+    uint64_t *listed = grown_add(&job->areas, sizeof *listed);
     if (!listed)
         return NO_MEMORY;
     *place = *listed = area;
     return 1;
-}
-
-/* No group is so, not even a donated one (donate): what makes it has not written its kind yet. */
-static int is_in_the_making(uint64_t packed)
-{
-    return !(packed & 0xfff);
 }
 
 /* What the numbers of a meta say of its group; its masks. */
@@ -128,7 +102,7 @@ static int take_meta(struct groups_job *job, uint64_t address, const uint8_t *me
     const uint64_t packed = load_word(meta + 3 * word + 8, word, swap);
     if (!group)
         return 1;
-    struct met *met = grow(&job->groups, sizeof *met);
+    struct met *met = grown_add(&job->groups, sizeof *met);
     if (!met)
         return 0;
     *met = (struct met) {
@@ -137,15 +111,13 @@ static int take_meta(struct groups_job *job, uint64_t address, const uint8_t *me
         },
         .free_mask = available | freed,
     };
-    const int measured = measure(&met->group, met->free_mask, (available & freed) != 0, packed >> 12,
-                                 job->layout.page_bytes);
-    met->group.problem = (uint64_t) measured;
-    if (is_in_the_making(packed)) {
+    const int are_both = (available & freed) != 0;
+    met->group.problem = (uint64_t) measure(&met->group, met->free_mask, are_both, packed >> 12, job->layout.page_bytes);
+    if (!(packed & 0xfff)) {    /* no group is so, not even a donated one (donate): what makes it has not written its kind yet */
         met->group.problem = GROUP_MAKING;
         met->group.place = packed >> 12 ? PLACE_MAPPED : PLACE_NESTED;
     }
-    for (uint64_t mask = met->free_mask & ((2ull << (met->group.slots - 1)) - 1); mask; mask &= mask - 1)
-        met->group.free_slots++;
+    met->group.free_slots = (unsigned) __builtin_popcountll(met->free_mask & ((2ull << (met->group.slots - 1)) - 1));
     return 1;
 }
 
@@ -205,13 +177,13 @@ static int add_slots(struct groups_job *job, const struct met *met, uint64_t fro
     const struct musl_group *group = &met->group;
     if (!job->with_rows || from >= to || group->problem != GROUP_GOOD)
         return 1;
-    struct slot_run *run = grow(&job->runs, sizeof *run);
+    struct slot_run *run = grown_add(&job->runs, sizeof *run);
     if (!run)
         return 0;
     *run = (struct slot_run) {
         .start = group->address + UNIT_BYTES + from * group->slot_bytes, .slot_bytes = group->slot_bytes, .slots = to - from,
         .usable_bytes = group->slot_bytes - TRAILER_BYTES, .label = group->size_class, .kind = MUSL_USED, .free_kind = MUSL_FREE,
-        .free_mask = met->free_mask >> from, .base = group->address, .is_read = 1,
+        .free_mask = met->free_mask >> from, .base = group->address, .is_read = 1, .tag = job->layout.little_endian ? 0 : TAG_BIG,
     };
     return 1;
 }
@@ -221,12 +193,13 @@ static int add_head(struct groups_job *job, const struct met *met)
 {
     if (!job->with_rows || met->group.problem != GROUP_GOOD)
         return 1;
-    struct slot_run *run = grow(&job->runs, sizeof *run);
+    struct slot_run *run = grown_add(&job->runs, sizeof *run);
     if (run)
         *run = (struct slot_run) {
             .start = met->group.address, .slot_bytes = UNIT_BYTES, .slots = 1, .usable_bytes = UNIT_BYTES, .label = HEAD_LABEL,
             .kind = MUSL_METADATA, .free_kind = MUSL_FREE, .base = met->group.address, .is_read = 1,
-            .tag = met->group.meta | (met->group.place == PLACE_NESTED ? TAG_NESTED : 0) | (job->layout.word_bytes == 4 ? TAG_SHORT : 0),
+            .tag = met->group.meta | (met->group.place == PLACE_NESTED ? TAG_NESTED : 0) | (job->layout.word_bytes == 4 ? TAG_SHORT : 0)
+                | (job->layout.little_endian ? 0 : TAG_BIG),
         };
     return run != NULL;
 }
@@ -261,7 +234,7 @@ static int make_runs(struct groups_job *job)
 {
     struct open_group open[MOST_DEPTH];
     uint64_t range = 0;
-    struct met *groups = job->groups.bytes;
+    struct met *groups = job->groups.items;
     unsigned depth = 0;
     for (uint64_t i = 0; i <= job->groups.count; i++) {
         struct met *met = i < job->groups.count ? &groups[i] : NULL;
@@ -304,12 +277,12 @@ static int make_runs(struct groups_job *job)
 /* One more range, which ends no earlier than those before. 0: no memory. */
 static int join_range(struct grown *ranges, uint64_t start, uint64_t bytes)
 {
-    uint64_t *last = ranges->count ? (uint64_t *) ranges->bytes + 2 * (ranges->count - 1) : NULL;
+    uint64_t *last = ranges->count ? (uint64_t *) ranges->items + 2 * (ranges->count - 1) : NULL;
     if (last && last[1] >= start) {
         last[1] = start + bytes;
         return 1;
     }
-    last = grow(ranges, 2 * sizeof *last);
+    last = grown_add(ranges, 2 * sizeof *last);
     if (last) {
         last[0] = start;
         last[1] = start + bytes;
@@ -321,7 +294,7 @@ static int join_range(struct grown *ranges, uint64_t start, uint64_t bytes)
 static int add_up(struct groups_job *job)
 {
     for (uint64_t i = 0; i < job->groups.count; i++) {
-        const struct musl_group *group = &((const struct met *) job->groups.bytes)[i].group;
+        const struct musl_group *group = &((const struct met *) job->groups.items)[i].group;
         struct musl_class *sum = &job->classes[group->size_class];
         const uint64_t own_slots = group->slots - group->nested_slots;
         if (group->problem != GROUP_GOOD)
@@ -357,12 +330,12 @@ void heapx_musl_groups_free(struct groups_job *job)
 {
     if (!job)
         return;
-    free(job->held.bytes);
-    free(job->alone.bytes);
+    free(job->held.items);
+    free(job->alone.items);
     free(job->seen);
-    free(job->areas.bytes);
-    free(job->groups.bytes);
-    free(job->runs.bytes);
+    free(job->areas.items);
+    free(job->groups.items);
+    free(job->runs.items);
     free(job);
 }
 
@@ -392,7 +365,7 @@ int64_t heapx_musl_groups_slice(struct groups_job *job, double seconds)
         if (state < 0)
             return state;
         if (!state) {
-            qsort(job->groups.bytes, (size_t) job->groups.count, sizeof(struct met), by_address);
+            qsort(job->groups.items, (size_t) job->groups.count, sizeof(struct met), by_address);
             job->step = OF_RUNS;
         }
         if (++looked % 64 == 0 && clock_now() > deadline)
@@ -400,7 +373,7 @@ int64_t heapx_musl_groups_slice(struct groups_job *job, double seconds)
     }
     if (job->step != OF_NOTHING && (!make_runs(job) || !add_up(job)))
         return NO_MEMORY;
-    qsort(job->areas.bytes, (size_t) job->areas.count, sizeof(uint64_t), by_number);
+    qsort(job->areas.items, (size_t) job->areas.count, sizeof(uint64_t), by_number);
     job->step = OF_NOTHING;
     return 0;
 }
@@ -419,12 +392,9 @@ void heapx_musl_groups_result(const struct groups_job *job, uint64_t *areas, uin
                               struct musl_held *sums, struct musl_problem *problems)
 {
     const uint64_t told = job->problem_count < MOST_MUSL_PROBLEMS ? job->problem_count : MOST_MUSL_PROBLEMS;
-    if (job->areas.count)
-        memcpy(areas, job->areas.bytes, job->areas.count * sizeof *areas);
-    if (job->held.count)
-        memcpy(held, job->held.bytes, 2 * job->held.count * sizeof *held);
-    if (job->alone.count)
-        memcpy(alone, job->alone.bytes, 2 * job->alone.count * sizeof *alone);
+    grown_copy(&job->areas, sizeof *areas, areas, job->areas.count);
+    grown_copy(&job->held, 2 * sizeof *held, held, job->held.count);
+    grown_copy(&job->alone, 2 * sizeof *alone, alone, job->alone.count);
     memcpy(classes, job->classes, sizeof job->classes);
     *sums = job->sums;
     memcpy(problems, job->problems, told * sizeof *problems);
@@ -434,7 +404,6 @@ void heapx_musl_groups_result(const struct groups_job *job, uint64_t *areas, uin
 void heapx_musl_groups_rows(const struct groups_job *job, struct musl_group *groups, struct slot_run *runs)
 {
     for (uint64_t i = 0; job->with_rows && i < job->groups.count; i++)
-        groups[i] = ((const struct met *) job->groups.bytes)[i].group;
-    if (job->runs.count)
-        memcpy(runs, job->runs.bytes, job->runs.count * sizeof *runs);
+        groups[i] = ((const struct met *) job->groups.items)[i].group;
+    grown_copy(&job->runs, sizeof *runs, runs, job->runs.count);
 }

@@ -261,8 +261,7 @@ class MuslMalloc(MeteredInstance):
         return self.counted().is_whole and not self.group_damage
 
     def _make_walker(self, groups: records.MuslGroups) -> SlotWalker:
-        layout = self.located.layout(self.target)
-        return records.make_musl_slot_walker(self.around.kernel, self.target.bulk_source(), layout, groups.runs, self.around.budget)
+        return records.make_musl_slot_walker(self.around.kernel, self.target.bulk_source(), groups.runs, self.around.budget)
 
     def claims(self) -> List[Claim]:
         """Its mappings, its areas of metas, and what it was given of the ends of objects' data."""

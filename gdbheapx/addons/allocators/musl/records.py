@@ -6,7 +6,7 @@ from typing import Annotated, List, Mapping, NamedTuple, Optional, Sequence, Tup
 from gdbheapx.budget import Budget
 from gdbheapx.columns import ADD, BYTES, IF_ANY, IF_KNOWN, PERCENT, TEXT, Column, hidden_column
 from gdbheapx.inferior.base import BulkSource
-from gdbheapx.kernel.blocks.slots import SlotReader, SlotRun, SlotWalker
+from gdbheapx.kernel.blocks.slots import SlotRun, SlotWalker
 from gdbheapx.kernel.blocks.stream import CLASS_FREE, CLASS_OVERHEAD, CLASS_USED
 from gdbheapx.kernel.common.library import Kernel, NativeRows, address_of, flatten_record, run_resumable
 from gdbheapx.model import AllocatorInfo, Claim, HistogramRow, TargetAddress
@@ -71,7 +71,7 @@ HEADER_STALE = 20
 after it has let the lock go, free() empties it before it says that the slot is free)."""
 HEADER_USED = 21
 """The slot is free, and has the header of a block in use."""
-TAG_NESTED, TAG_SHORT = 1, 2
+TAG_NESTED, TAG_SHORT, TAG_BIG = 1, 2, 4
 """Of a group's head in a run, with the address of its meta: it lies in a slot of another group; words have 4 bytes."""
 HEAD_BACK = 22
 """The first word of a group does not lead back to its meta."""
@@ -248,12 +248,10 @@ def _make_array(count: int) -> "array[int]":
     return array("Q", (0,)) * count
 
 
-def make_musl_slot_walker(kernel: Kernel, source: BulkSource, layout: MuslLayout, runs: Sequence[int], budget: Budget) -> SlotWalker:
+def make_musl_slot_walker(kernel: Kernel, source: BulkSource, runs: Sequence[int], budget: Budget) -> SlotWalker:
     """Over the slots of these groups."""
-    ending = "" if layout.little_endian else "_big"
-    reader = SlotReader("heapx_musl_blocks" + ending, "heapx_musl_tally" + ending)
     assert isinstance(runs, array)
-    return SlotWalker(kernel, source, runs, MUSL_CLASS_OF, MUSL_LABELS, budget, reader=reader)
+    return SlotWalker(kernel, source, runs, MUSL_CLASS_OF, MUSL_LABELS, budget, reader="musl")
 
 
 class MuslArena(NamedTuple):

@@ -8,11 +8,6 @@
 #define MARK_AWAY 7u            /* the block begins further on, by as many units as the offset says */
 #define MARK_LONG 5u            /* what is left of the slot stands in the word before its end */
 
-static int is_ours_little(void)
-{
-    return !is_swapped(1);
-}
-
 static unsigned half_at(const uint8_t *at, unsigned swap)
 {
     uint16_t half;
@@ -97,7 +92,7 @@ static int read_used(struct window *window, const struct slot_run *run, uint64_t
 /* What a group begins with: the way back to its meta, and, where it lies in a slot of another, the mark before it. */
 static int read_head(struct window *window, const struct slot_run *run, uint64_t head, unsigned swap)
 {
-    const uint64_t meta = run->tag & ~(uint64_t) (TAG_NESTED | TAG_SHORT);
+    const uint64_t meta = run->tag & ~(uint64_t) (TAG_NESTED | TAG_SHORT | TAG_BIG);
     const unsigned lead = run->tag & TAG_NESTED ? UNIT_BYTES : 0, word = run->tag & TAG_SHORT ? 4 : 8;
     const uint8_t *bytes = window_at(window, head - lead, lead + 8);
     if (!bytes)
@@ -108,8 +103,9 @@ static int read_head(struct window *window, const struct slot_run *run, uint64_t
     return lead && bytes[lead - 3] >> MARK_SHIFT != MARK_GROUP ? HEAD_MARK : SLOT_READ;
 }
 
-static int read_slot(struct window *window, const struct slot_run *run, uint64_t slot, int is_free, struct slot_block *block, unsigned swap)
+static int read_slot(struct window *window, const struct slot_run *run, uint64_t slot, int is_free, struct slot_block *block)
 {
+    const unsigned swap = is_swapped(!(run->tag & TAG_BIG));
     struct slot_block found = *block;
     const uint8_t *head = is_free ? window_at(window, slot - 8, 8) : NULL;
     if (run->kind == MUSL_METADATA)
@@ -122,38 +118,15 @@ static int read_slot(struct window *window, const struct slot_run *run, uint64_t
     return state == SLOT_PAUSED ? state : state == SLOT_READ ? HEADER_USED : SLOT_READ;
 }
 
-static int read_little(struct window *window, const struct slot_run *run, uint64_t slot, int is_free, struct slot_block *block)
-{
-    return read_slot(window, run, slot, is_free, block, !is_ours_little());
-}
-
-static int read_big(struct window *window, const struct slot_run *run, uint64_t slot, int is_free, struct slot_block *block)
-{
-    return read_slot(window, run, slot, is_free, block, is_ours_little());
-}
-
 struct block_source *heapx_musl_blocks(const struct source *memory, const struct slot_run *runs, uint64_t run_count, const uint64_t *frees,
                                        const uint8_t *free_kinds, uint64_t free_count, const uint8_t *classes,
                                        const struct block_wanted *wanted)
 {
-    return slot_blocks(memory, runs, run_count, frees, free_kinds, free_count, classes, wanted, read_little);
+    return slot_blocks(memory, runs, run_count, frees, free_kinds, free_count, classes, wanted, read_slot);
 }
 
-struct slot_tally_job *heapx_musl_tally(const struct source *memory, const struct slot_run *runs, uint64_t run_count, const uint64_t *frees,
+struct slot_tally_job *heapx_musl_tally_new(const struct source *memory, const struct slot_run *runs, uint64_t run_count, const uint64_t *frees,
                                         uint64_t free_count, uint64_t labels)
 {
-    return slot_tally(memory, runs, run_count, frees, free_count, labels, read_little);
-}
-
-struct block_source *heapx_musl_blocks_big(const struct source *memory, const struct slot_run *runs, uint64_t run_count,
-                                           const uint64_t *frees, const uint8_t *free_kinds, uint64_t free_count, const uint8_t *classes,
-                                           const struct block_wanted *wanted)
-{
-    return slot_blocks(memory, runs, run_count, frees, free_kinds, free_count, classes, wanted, read_big);
-}
-
-struct slot_tally_job *heapx_musl_tally_big(const struct source *memory, const struct slot_run *runs, uint64_t run_count,
-                                            const uint64_t *frees, uint64_t free_count, uint64_t labels)
-{
-    return slot_tally(memory, runs, run_count, frees, free_count, labels, read_big);
+    return slot_tally(memory, runs, run_count, frees, free_count, labels, read_slot);
 }

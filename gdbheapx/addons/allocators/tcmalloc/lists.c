@@ -15,7 +15,7 @@ struct lists_job {
     uint64_t next;
     int is_begun;
     unsigned swap;
-    uint64_t *objects, count, room;
+    struct grown objects;
     struct window window;       /* onto spans, in their order: a list jumps about in one */
     struct pages pages;
     uint8_t bytes[SPAN_BLOCK];
@@ -25,7 +25,7 @@ void heapx_tc_lists_free(struct lists_job *job)
 {
     if (!job)
         return;
-    free(job->objects);
+    free(job->objects.items);
     pages_close(&job->pages);
     free(job);
 }
@@ -45,20 +45,6 @@ struct lists_job *heapx_tc_lists_new(const struct source *source, uint64_t littl
     pages_open(&job->pages, source, 0);
     window_open(&job->window, source, job->bytes, sizeof job->bytes, 0, UINT64_MAX);
     return job;
-}
-
-static int add(struct lists_job *job, uint64_t object, uint64_t kind)
-{
-    if (job->count == job->room) {
-        const uint64_t room = job->room ? 2 * job->room : 4096;
-        uint64_t *objects = realloc(job->objects, (size_t) room * sizeof *objects);
-        if (!objects)
-            return 0;
-        job->objects = objects;
-        job->room = room;
-    }
-    job->objects[job->count++] = object << KIND_SHIFT | kind;
-    return 1;
 }
 
 /* The object's first word: 1; 0: it cannot be read, or reading was interrupted. */
@@ -97,15 +83,17 @@ int64_t heapx_tc_lists_slice(struct lists_job *job, double seconds)
                 return 1;
             if (object & 7 || object >> (64 - KIND_SHIFT)) {
                 end->problem = LIST_MISALIGNED;
-            } else if (end->count >= list->most || job->count >= job->most) {
+            } else if (end->count >= list->most || job->objects.count >= job->most) {
                 end->problem = LIST_LONG;
             } else if (!read_link(job, list, object, word)) {
                 if (job->pages.interrupted)
                     return INTERRUPTED;
                 end->problem = LIST_UNREADABLE;
             } else {
-                if (!add(job, object, list->kind))
+                uint64_t *found = grown_add(&job->objects, sizeof *found);
+                if (!found)
                     return NO_MEMORY;
+                *found = object << KIND_SHIFT | list->kind;
                 end->count++;
                 job->next = load_word(word, 8, job->swap);
             }
@@ -116,14 +104,13 @@ int64_t heapx_tc_lists_slice(struct lists_job *job, double seconds)
 
 void heapx_tc_lists_sums(const struct lists_job *job, struct list_sums *out)
 {
-    *out = (struct list_sums) {.ended = job->list == job->list_count, .objects = job->count};
+    *out = (struct list_sums) {.ended = job->list == job->list_count, .objects = job->objects.count};
 }
 
 /* Into an array that is as long as the sums say. */
 void heapx_tc_lists_result(const struct lists_job *job, uint64_t *objects)
 {
-    if (job->count)
-        memcpy(objects, job->objects, (size_t) job->count * sizeof *objects);
+    grown_copy(&job->objects, sizeof *objects, objects, job->objects.count);
 }
 
 /* What heapx_sort has put in order, as addresses and kinds. */

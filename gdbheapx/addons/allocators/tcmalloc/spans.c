@@ -10,11 +10,6 @@
 #define WORDS_BETWEEN_CLOCKS 65536u
 #define SPANS_BETWEEN_CLOCKS 1024u
 
-struct room {
-    void *bytes;
-    uint64_t count, most;
-};
-
 struct spans_job {
     const struct source *source;
     struct span_layout layout;
@@ -23,7 +18,7 @@ struct spans_job {
     uint64_t leaf_count, leaf, page;    /* the leaf at hand; the next page, by its number */
     unsigned swap;
     int is_open;                        /* the window is onto the leaf at hand */
-    struct room spans, runs, held;
+    struct grown spans, runs, held;
     struct span_tally tallies[TC_LABELS];
     uint64_t problem_count;
     struct span_problem problems[MOST_SPAN_PROBLEMS];
@@ -32,19 +27,6 @@ struct spans_job {
     struct pages pages;
     uint8_t bytes[LEAF_BLOCK];
 };
-
-static void *grow(struct room *room, size_t size)
-{
-    if (room->count == room->most) {
-        const uint64_t most = room->most ? 2 * room->most : 1024;
-        void *bytes = realloc(room->bytes, most * size);
-        if (!bytes)
-            return NULL;
-        room->bytes = bytes;
-        room->most = most;
-    }
-    return (uint8_t *) room->bytes + size * room->count++;
-}
 
 static void tell(struct spans_job *job, uint64_t code, uint64_t address, uint64_t page)
 {
@@ -57,9 +39,9 @@ void heapx_tc_spans_free(struct spans_job *job)
 {
     if (!job)
         return;
-    free(job->spans.bytes);
-    free(job->runs.bytes);
-    free(job->held.bytes);
+    free(job->spans.items);
+    free(job->runs.items);
+    free(job->held.items);
     pages_close(&job->pages);
     free(job);
 }
@@ -83,7 +65,7 @@ struct spans_job *heapx_tc_spans_new(const struct source *source, const struct s
 
 static int add_run(struct spans_job *job, uint64_t start, uint64_t size, uint64_t count, uint64_t label, uint64_t kind, uint64_t base)
 {
-    struct slot_run *run = grow(&job->runs, sizeof *run);
+    struct slot_run *run = grown_add(&job->runs, sizeof *run);
     if (run)
         *run = (struct slot_run) {
             .start = start, .slot_bytes = size, .slots = count, .usable_bytes = size, .label = label, .kind = kind, .free_kind = TC_CENTRAL,
@@ -111,20 +93,19 @@ static int add_runs(struct spans_job *job, const struct tc_span *span)
 /* In the sums of its label, and in the run of spans that it touches. 0: no memory. */
 static int count_span(struct spans_job *job, const struct tc_span *span)
 {
-    const uint64_t label = span->location == SPAN_ON_NORMAL ? TC_FREE_LABEL : span->location == SPAN_ON_RETURNED ? TC_RETURNED_LABEL
-                                                                                                                  : span->size_class;
-    struct span_tally *tally = &job->tallies[label];
+    const uint64_t label_of[] = {[SPAN_IN_USE] = span->size_class, [SPAN_ON_NORMAL] = TC_FREE_LABEL, [SPAN_ON_RETURNED] = TC_RETURNED_LABEL};
+    struct span_tally *tally = &job->tallies[label_of[span->location]];
     tally->spans++;
     tally->bytes += span->bytes;
     tally->objects += span->objects;
     if (span->size_class && span->refcount < span->objects)
         tally->listed += span->objects - span->refcount;
-    struct span_range *last = (struct span_range *) job->held.bytes + job->held.count - 1;
+    struct span_range *last = (struct span_range *) job->held.items + job->held.count - 1;
     if (job->held.count && last->end == span->start) {
         last->end += span->bytes;
         return 1;
     }
-    struct span_range *range = grow(&job->held, sizeof *range);
+    struct span_range *range = grown_add(&job->held, sizeof *range);
     if (range)
         *range = (struct span_range) {span->start, span->start + span->bytes};
     return range != NULL;
@@ -151,7 +132,7 @@ static int64_t take_span(struct spans_job *job, uint64_t address, uint64_t page)
         tell(job, SPAN_WRONG, address, page);
         return 0;
     }
-    struct tc_span *span = grow(&job->spans, sizeof *span);
+    struct tc_span *span = grown_add(&job->spans, sizeof *span);
     if (!span)
         return NO_MEMORY;
     const uint64_t bytes_long = length << layout->page_shift;
@@ -236,15 +217,11 @@ void heapx_tc_spans_sums(const struct spans_job *job, struct span_sums *out)
 void heapx_tc_spans_result(const struct spans_job *job, struct tc_span *spans, struct slot_run *runs, struct span_problem *problems,
                            struct span_tally *tallies, struct span_range *held)
 {
-    struct span_sums sums;
-    heapx_tc_spans_sums(job, &sums);
-    if (sums.spans)
-        memcpy(spans, job->spans.bytes, (size_t) sums.spans * sizeof *spans);
-    if (sums.runs)
-        memcpy(runs, job->runs.bytes, (size_t) sums.runs * sizeof *runs);
-    if (sums.told)
-        memcpy(problems, job->problems, (size_t) sums.told * sizeof *problems);
+    const uint64_t told = job->problem_count < MOST_SPAN_PROBLEMS ? job->problem_count : MOST_SPAN_PROBLEMS;
+    grown_copy(&job->spans, sizeof *spans, spans, job->spans.count);
+    grown_copy(&job->runs, sizeof *runs, runs, job->runs.count);
+    grown_copy(&job->held, sizeof *held, held, job->held.count);
     memcpy(tallies, job->tallies, sizeof job->tallies);
-    if (sums.held)
-        memcpy(held, job->held.bytes, (size_t) sums.held * sizeof *held);
+    if (told)
+        memcpy(problems, job->problems, (size_t) told * sizeof *problems);
 }

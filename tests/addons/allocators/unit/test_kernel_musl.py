@@ -35,7 +35,7 @@ def check_sums(groups: MuslGroups, tallies: SlotTallies) -> None:
 
 def blocks(kernel: Kernel, heap: MuslHeap, groups: MuslGroups) -> Tuple[Dict[int, int], List[int], Any]:
     """Blocks in use, free slots, and the sums."""
-    walker = records.make_musl_slot_walker(kernel, heap.source(), heap.layout(), groups.runs, Budget())
+    walker = records.make_musl_slot_walker(kernel, heap.source(), groups.runs, Budget())
     rows = [row for batch in walker.blocks() for row in zip(*batch)]
     assert rows == sorted(rows)
     used = {address: usable for address, usable, _, kind, _ in rows if kind == api.MUSL_USED}
