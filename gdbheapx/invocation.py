@@ -252,13 +252,13 @@ def prepare_core(core: str, max_seconds: Optional[float] = None) -> Optional[Hea
             core, fetched = fetch_core(core, until)
         except HeapxError as error:
             return error
-    form = core_file.find_form(core) if fetched is None else core_file.detect_file_form(fetched)
+    form = core_file.find_form(core if fetched is None else fetched)
     if form is None and fetched is None:
         return None
     try:
         descriptor, trouble = (fetched or 0, "") if form is None else core_file.unpack_core(core, form, fetched, until)
     except core_file.CannotUnpack as error:
-        return HeapxError(error.cause, error.hint, code=CANNOT_UNPACK)
+        return error
     except Exception as error:  # of a library, which may raise whatever it likes
         what = " ".join(("%s: %s" % (type(error).__name__, error)).split())
         tool = form.tool if form is not None else ""
@@ -273,16 +273,12 @@ def fetch_core(core: str, until: float = float("inf")) -> Tuple[str, Optional[in
     fetched.
     """
     from gdbheapx.inferior import core_file
-    from gdbheapx.problems import CANNOT_UNPACK
     from gdbheapx.snapshot import container
 
     if not container.is_url(core):
         return core, None
     name, (size_bytes, _) = container.hide_secrets(core), container.read_url_state(core) or (0, None)
-    try:
-        return name, core_file.copy_core(name, size_bytes or 0, container.read_url_pieces(core), until)
-    except core_file.CannotUnpack as error:
-        raise HeapxError(error.cause, error.hint, code=CANNOT_UNPACK)
+    return name, core_file.copy_core(name, size_bytes or 0, container.read_url_pieces(core), until)
 
 
 class Shell(NamedTuple):

@@ -17,43 +17,14 @@ import struct
 import time
 from bisect import bisect_right
 from itertools import islice
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
 
+from gdbheapx import problems
 from gdbheapx.errors import HeapxError
 from gdbheapx.files import NotRegular, RegularFile, open_regular, open_unnamed, temporary_folder
 from gdbheapx.inferior.base import Mapping, MappingUse, MemoryUse, Segment, Thread
-from gdbheapx.inferior.elf.file import (
-    ET_CORE,
-    NT_PRSTATUS,
-    PF_R,
-    PF_W,
-    PF_X,
-    PT_GNU_RELRO,
-    PT_LOAD,
-    PT_NOTE,
-    SHT_NOBITS,
-    ElfFile,
-    ElfHeader,
-    ProgramHeader,
-    decode_registers,
-    parse_auxv,
-    parse_header,
-    parse_notes,
-    parse_program_headers,
-    program_header_bytes,
-    signature_bits,
-)
+from gdbheapx.inferior.elf import file as elf
 from gdbheapx.inferior.elf.link_map import AT_BASE, AT_PHDR, AT_PHNUM, Loaded
-from gdbheapx.problems import (
-    CANNOT_UNPACK,
-    CORE_DAMAGED,
-    FILE_NOT_FOUND,
-    FILE_UNREADABLE,
-    NOT_A_CORE,
-    NOT_PERMITTED,
-    ROOTS_MISSING,
-    Diagnostic,
-)
 from gdbheapx.ranges import RangeIndex, RangeSums, subtract_ranges, unite_ranges
 
 EXECUTABLE, WRITABLE = 1, 2
@@ -128,10 +99,10 @@ def remove_overlap(loads: List[Load]) -> List[Load]:
     return [load._replace(dumped_bytes=cut[place]) if place in cut else load for place, load in enumerate(kept)]
 
 
-def is_outside(entry: ProgramHeader) -> bool:
+def is_outside(entry: elf.ProgramHeader) -> bool:
     """The segment is damaged: a program has nothing there but code of the kernel's (Linux's vsyscall)."""
     is_code = entry.flags & (EXECUTABLE | WRITABLE) == EXECUTABLE
-    return entry.type == PT_LOAD and entry.vaddr + entry.memsz > USER_SPACE and not is_code
+    return entry.type == elf.PT_LOAD and entry.vaddr + entry.memsz > USER_SPACE and not is_code
 
 
 class CoreFile:
@@ -143,13 +114,13 @@ class CoreFile:
         self._fd = open_core(path)
         self.file_bytes = os.fstat(self._fd).st_size
         first = os.pread(self._fd, 64, 0)
-        header = parse_header(first)
+        header = elf.parse_header(first)
         wrong = find_header_contradiction(first, header) if header is not None else None
-        if header is None or header.type != ET_CORE or wrong is not None:
+        if header is None or header.type != elf.ET_CORE or wrong is not None:
             os.close(self._fd)
             self._fd = -1
             raise explain_no_core(name or path, first, header, wrong)
-        self.header: ElfHeader = header
+        self.header: elf.ElfHeader = header
         headers = self.program_headers = self._program_headers()
         self.outside = sum(map(is_outside, headers))
         """Segments that lie where no program has memory: they are left out."""
@@ -158,7 +129,7 @@ class CoreFile:
         self.has_overlap = any(load.end > after.start for load, after in zip(loads, loads[1:]))
         """Its program headers contradict each other."""
         self._starts = [load.start for load in self.loads]
-        self._note_headers = [entry for entry in headers if entry.type == PT_NOTE]
+        self._note_headers = [entry for entry in headers if entry.type == elf.PT_NOTE]
         self.missing_bytes = sum(load.claimed_bytes - load.dumped_bytes for load in self.loads)
         """Bytes that the program headers promise and the file does not hold: it was cut."""
         self.claimed_end = max([entry.offset + entry.filesz for entry in headers] or [0])
@@ -173,23 +144,23 @@ class CoreFile:
         if getattr(self, "_fd", -1) >= 0:  # `os` may be gone when the interpreter ends
             close(self._fd)
 
-    def _program_headers(self) -> List[ProgramHeader]:
+    def _program_headers(self) -> List[elf.ProgramHeader]:
         header, count = self.header, self.header.phnum
         if count == PN_XNUM and header.shoff:  # the true number stands in the first section header's sh_info
             raw = self._pread_file(header.shoff + (44 if header.word_bytes == 8 else 28), 4)
             count = struct.unpack(header.order + "I", raw)[0] if len(raw) == 4 else count
         self._promised_headers = count
         raw = self._pread_file(header.phoff, min(count, MOST_HEADERS) * header.phentsize)
-        return parse_program_headers(header.order, header.word_bytes, raw)
+        return elf.parse_program_headers(header.order, header.word_bytes, raw)
 
     def _pread_file(self, offset: int, size_bytes: int) -> bytes:
         """Bytes of the file, as far as it goes: a damaged header may name any place."""
         left = self.file_bytes - offset
         return os.pread(self._fd, min(size_bytes, left), offset) if left > 0 else b""
 
-    def _make_load(self, entry: ProgramHeader) -> Optional[Load]:
+    def _make_load(self, entry: elf.ProgramHeader) -> Optional[Load]:
         end = min(entry.vaddr + entry.memsz, (1 << 8 * self.header.word_bytes) - LAST_PAGE)
-        if entry.type != PT_LOAD or entry.vaddr >= end or is_outside(entry):
+        if entry.type != elf.PT_LOAD or entry.vaddr >= end or is_outside(entry):
             return None
         claimed = min(entry.filesz, end - entry.vaddr)
         dumped = max(0, min(claimed, self.file_bytes - entry.offset))
@@ -290,7 +261,7 @@ class CoreFile:
 class CoreNotes:
     """The notes of a core, decoded."""
 
-    def __init__(self, header: ElfHeader) -> None:
+    def __init__(self, header: elf.ElfHeader) -> None:
         self._header = header
         self.auxv: Dict[int, int] = {}
         self.files: List[FileMapping] = []
@@ -321,8 +292,8 @@ class CoreNotes:
         vectors: List[bytes] = []
         arch = self._header.arch
         pointer_set = arch.registers.pointer_set if arch.registers is not None else None
-        for name, kind, desc in islice(parse_notes(self._header.order, data, align), MOST_NOTES):
-            if name == b"CORE" and kind == NT_PRSTATUS:
+        for name, kind, desc in islice(elf.parse_notes(self._header.order, data, align), MOST_NOTES):
+            if name == b"CORE" and kind == elf.NT_PRSTATUS:
                 self._add_thread(status, extra, vectors)
                 status, extra, vectors = desc, b"", []
             elif name == b"CORE" and kind == NT_PRPSINFO:
@@ -330,13 +301,13 @@ class CoreNotes:
             elif name == b"CORE" and kind == NT_SIGINFO and len(self.threads) == 0:
                 self._read_siginfo(desc)
             elif name == b"CORE" and kind == NT_AUXV:
-                self.auxv.update(parse_auxv(self._header, desc))
+                self.auxv.update(elf.parse_auxv(self._header, desc))
             elif name == b"CORE" and kind == NT_FILE:
                 self._read_files(desc)
             elif kind == pointer_set:
                 extra = desc
             elif kind == arch.signature_set:
-                self.signature_bits = signature_bits(self._header, desc)
+                self.signature_bits = elf.signature_bits(self._header, desc)
             if kind in arch.vector_sets and status is not None:
                 vectors.append(desc)
         self._add_thread(status, extra, vectors)
@@ -350,7 +321,7 @@ class CoreNotes:
         if status is None or len(status) < registers_at:
             return
         lwp = struct.unpack_from(self._header.order + "i", status, lwp_at)[0]
-        pc, sp, pointer = decode_registers(self._header, status[registers_at:], extra)
+        pc, sp, pointer = elf.decode_registers(self._header, status[registers_at:], extra)
         self.threads.append(Thread(lwp, None, pointer, sp, pc))
         self.register_sets[lwp] = [status[registers_at:], *vectors]
 
@@ -390,56 +361,60 @@ def open_core(path: str) -> int:
         raise HeapxError(
             "core not found: %s" % path,
             "give the file with --core FILE; /proc/sys/kernel/core_pattern says where the kernel writes cores",
-            code=FILE_NOT_FOUND,
+            code=problems.FILE_NOT_FOUND,
         )
     except PermissionError:
-        raise HeapxError("this user may not read the core %s" % path, "run as its owner or as root", code=NOT_PERMITTED)
+        raise HeapxError("this user may not read the core %s" % path, "run as its owner or as root", code=problems.NOT_PERMITTED)
     except NotRegular:
         raise HeapxError(
             "%s is not a file" % path,
             "gdbheapx reads a core in random order: write the stream to a file first, then use --core FILE",
-            code=FILE_UNREADABLE,
+            code=problems.FILE_UNREADABLE,
         )
     except OSError as error:
-        raise HeapxError("cannot open the core %s: %s" % (path, error.strerror), "give a core file with --core FILE", code=FILE_UNREADABLE)
+        raise HeapxError(
+            "cannot open the core %s: %s" % (path, error.strerror), "give a core file with --core FILE", code=problems.FILE_UNREADABLE
+        )
 
 
-def find_header_contradiction(first: bytes, header: ElfHeader) -> Optional[str]:
+def find_header_contradiction(first: bytes, header: elf.ElfHeader) -> Optional[str]:
     """Return how the ELF header contradicts itself, or None: a damaged byte order or word size would leave nothing to read."""
-    if header.type == ET_CORE and header.phentsize == program_header_bytes(header.word_bytes):
+    if header.type == elf.ET_CORE and header.phentsize == elf.program_header_bytes(header.word_bytes):
         return None
     for place, names in ((5, ("little-endian", "big-endian")), (4, ("32-bit", "64-bit"))):
-        other = parse_header(first[:place] + bytes((3 - first[place],)) + first[place + 1 :])
-        if other is not None and other.type == ET_CORE and other.phentsize == program_header_bytes(other.word_bytes):
+        other = elf.parse_header(first[:place] + bytes((3 - first[place],)) + first[place + 1 :])
+        if other is not None and other.type == elf.ET_CORE and other.phentsize == elf.program_header_bytes(other.word_bytes):
             says, written = names[first[place] - 1], names[2 - first[place]]
             return "its ELF header says %s but is written %s: byte %d of the file is damaged" % (says, written, place)
-    if header.type != ET_CORE:
+    if header.type != elf.ET_CORE:
         return None
-    sizes = header.phentsize, program_header_bytes(header.word_bytes)
+    sizes = header.phentsize, elf.program_header_bytes(header.word_bytes)
     return "its ELF header is damaged: it says that program header table entries have %d bytes, but they have %d" % sizes
 
 
-def explain_no_core(path: str, first: bytes, header: Optional[ElfHeader], wrong: Optional[str]) -> HeapxError:
+def explain_no_core(path: str, first: bytes, header: Optional[elf.ElfHeader], wrong: Optional[str]) -> HeapxError:
     """Return an error that says why this file is no core, or a damaged one, and what to do."""
     if wrong is not None:
-        return HeapxError("%s: %s" % (path, wrong), "copy the core again, or take a new one", code=NOT_A_CORE)
+        return HeapxError("%s: %s" % (path, wrong), "copy the core again, or take a new one", code=problems.NOT_A_CORE)
     form = detect_form(first)
     if form is not None:
-        return HeapxError("%s is compressed" % path, "unpack it first: %s %s" % (form.tool, path), code=CANNOT_UNPACK)
+        return HeapxError("%s is compressed" % path, "unpack it first: %s %s" % (form.tool, path), code=problems.CANNOT_UNPACK)
     if not first:
         return HeapxError(
-            "%s is empty" % path, "the disk was full or the size limit too small when the kernel wrote it; see ulimit -c", code=NOT_A_CORE
+            "%s is empty" % path,
+            "the disk was full or the size limit too small when the kernel wrote it; see ulimit -c",
+            code=problems.NOT_A_CORE,
         )
     if header is not None:
         return HeapxError(
-            "%s is an ELF file but not a core" % path, "give the core with --core and the program with --exe", code=NOT_A_CORE
+            "%s is an ELF file but not a core" % path, "give the core with --core and the program with --exe", code=problems.NOT_A_CORE
         )
-    return HeapxError("%s is not an ELF core" % path, "give a core file with --core FILE", code=NOT_A_CORE)
+    return HeapxError("%s is not an ELF core" % path, "give a core file with --core FILE", code=problems.NOT_A_CORE)
 
 
-def find_writable_segments(headers: Sequence[ProgramHeader], base: int) -> List[Tuple[int, int, int]]:
+def find_writable_segments(headers: Sequence[elf.ProgramHeader], base: int) -> List[Tuple[int, int, int]]:
     """Return (start, end of what its file initialises, end with .bss) of the writable segments of an object with this load bias."""
-    loads = [(base + entry.vaddr, entry.filesz, entry.memsz) for entry in headers if entry.type == PT_LOAD and entry.writable]
+    loads = [(base + entry.vaddr, entry.filesz, entry.memsz) for entry in headers if entry.type == elf.PT_LOAD and entry.writable]
     return [(start, start + min(file_bytes, size_bytes), start + size_bytes) for start, file_bytes, size_bytes in loads]
 
 
@@ -454,18 +429,20 @@ def find_writable_mappings(mappings: Sequence[Mapping], start: int, end: int) ->
     return segments
 
 
-def find_constant_spans(file: ElfFile) -> List[Tuple[int, int]]:
+def find_constant_spans(file: elf.ElfFile) -> List[Tuple[int, int]]:
     """Return (place in the file, size_bytes) of the sections .rodata*, or without section headers of segments that are not writable."""
-    named = [part for part in file.sections() if part.name.startswith(".rodata") and part.type != SHT_NOBITS]
+    named = [part for part in file.sections() if part.name.startswith(".rodata") and part.type != elf.SHT_NOBITS]
     if named:
         return [(section.offset, section.size_bytes) for section in named]
-    return [(header.offset, header.filesz) for header in file.program_headers() if header.type == PT_LOAD and not header.writable]
+    return [(header.offset, header.filesz) for header in file.program_headers() if header.type == elf.PT_LOAD and not header.writable]
 
 
-def find_dumped_constants(headers: Sequence[ProgramHeader], base: int, segments: Sequence[Segment]) -> Tuple[List[Tuple[int, int]], bool]:
+def find_dumped_constants(
+    headers: Sequence[elf.ProgramHeader], base: int, segments: Sequence[Segment]
+) -> Tuple[List[Tuple[int, int]], bool]:
     """Return (address, size_bytes) of what a core itself has of the object's segments that are not writable, and whether that is all: gdb
     dumps the whole first segment of an object, with its dynamic symbols, and not the one that has .rodata; the kernel one page."""
-    constant = [(base + entry.vaddr, entry.filesz) for entry in headers if entry.type == PT_LOAD and not entry.writable]
+    constant = [(base + entry.vaddr, entry.filesz) for entry in headers if entry.type == elf.PT_LOAD and not entry.writable]
     spans = [(low, high - low) for start, size_bytes in constant for low, high in find_dumped_ranges(segments, start, start + size_bytes)]
     return spans, sum(size_bytes for _, size_bytes in spans) == sum(size_bytes for _, size_bytes in constant)
 
@@ -560,7 +537,7 @@ def measure_dumped_use(
 
 AT_ENTRY = 9
 PT_GNU_PROPERTY, PT_AARCH64_MEMTAG_MTE = 0x6474E553, 0x70000002
-TYPES = (PT_LOAD, PT_NOTE, PT_GNU_PROPERTY, PT_AARCH64_MEMTAG_MTE)
+TYPES = (elf.PT_LOAD, elf.PT_NOTE, PT_GNU_PROPERTY, PT_AARCH64_MEMTAG_MTE)
 """All p_type that cores have."""
 NAMED = ((AT_PHDR, "AT_PHDR"), (AT_RANDOM, "AT_RANDOM"), (AT_EXECFN, "AT_EXECFN"), (AT_ENTRY, "AT_ENTRY"), (AT_BASE, "AT_BASE"))
 PAGE = 4096
@@ -570,7 +547,7 @@ Contradiction = Tuple[Optional[int], str]
 """(address, what is wrong)."""
 
 
-def find_contradictions(core: CoreFile, objects: Sequence[Loaded], page: int) -> List[Diagnostic]:
+def find_contradictions(core: CoreFile, objects: Sequence[Loaded], page: int) -> List[problems.Diagnostic]:
     """Return the first contradictions among the core's headers, notes and loaded objects."""
     hint = "copy the core again, or take a new one"
     checks = (
@@ -582,7 +559,11 @@ def find_contradictions(core: CoreFile, objects: Sequence[Loaded], page: int) ->
         _check_segments(core, objects, page),
     )
     firsts = [next(check, None) for check in checks]  # of a kind the others mostly follow from the first
-    return [Diagnostic(CORE_DAMAGED, first[0], "the core is damaged: " + first[1], hint) for first in firsts if first is not None]
+    return [
+        problems.Diagnostic(problems.CORE_DAMAGED, first[0], "the core is damaged: " + first[1], hint)
+        for first in firsts
+        if first is not None
+    ]
 
 
 def _check_types(core: CoreFile) -> Iterator[Contradiction]:
@@ -593,21 +574,21 @@ def _check_types(core: CoreFile) -> Iterator[Contradiction]:
 
 def _check_loads(core: CoreFile) -> Iterator[Contradiction]:
     for entry in core.program_headers:
-        if entry.type != PT_LOAD:
+        if entry.type != elf.PT_LOAD:
             continue
         if entry.filesz > entry.memsz or entry.vaddr % PAGE:
             yield entry.vaddr, "a program header begins within a page, or has more bytes in the file than in memory"
-        if entry.flags & ~(PF_R | PF_W | PF_X) or (entry.filesz and entry.flags & PF_W and not entry.flags & PF_R):
+        if entry.flags & ~(elf.PF_R | elf.PF_W | elf.PF_X) or (entry.filesz and entry.flags & elf.PF_W and not entry.flags & elf.PF_R):
             yield entry.vaddr, "a program header has the rights 0x%x, which no mapping with content has" % entry.flags
 
 
 def _check_order(core: CoreFile) -> Iterator[Contradiction]:
     """Mappings come by address; bytes of the file between two belong to one whose header is lost."""
-    loads = [entry for entry in core.program_headers if entry.type == PT_LOAD]
+    loads = [entry for entry in core.program_headers if entry.type == elf.PT_LOAD]
     for load, after in zip(loads, loads[1:]):
         if load.vaddr > after.vaddr:
             yield load.vaddr, "a program header is not where its address belongs among the others"
-    notes = [entry for entry in core.program_headers if entry.type == PT_NOTE]
+    notes = [entry for entry in core.program_headers if entry.type == elf.PT_NOTE]
     spans = sorted((entry.offset, entry.offset + entry.filesz, entry.vaddr) for entry in loads + notes if entry.filesz)
     for (_, end, _), (start, _, address) in zip(spans, spans[1:]):
         if start < end:
@@ -649,7 +630,7 @@ def _check_auxv(core: CoreFile, objects: Sequence[Loaded]) -> Iterator[Contradic
     if program is None:
         return
     start, end = program.span()
-    header = parse_header(core.read_dumped(start, 64))
+    header = elf.parse_header(core.read_dumped(start, 64))
     if auxv.get(AT_ENTRY) and not start <= auxv[AT_ENTRY] < end:
         yield auxv[AT_ENTRY], "AT_ENTRY of the auxiliary vector lies outside the program at AT_PHDR"
     if header is not None and header.phnum != auxv.get(AT_PHNUM):
@@ -658,17 +639,17 @@ def _check_auxv(core: CoreFile, objects: Sequence[Loaded]) -> Iterator[Contradic
 
 def _check_segments(core: CoreFile, objects: Sequence[Loaded], page: int) -> Iterator[Contradiction]:
     """Compare an object's own headers with NT_FILE."""
-    executable = RangeIndex((load.start, load.end) for load in core.loads if load.flags & PF_X)
+    executable = RangeIndex((load.start, load.end) for load in core.loads if load.flags & elf.PF_X)
     mapped = RangeIndex((load.start, load.end) for load in core.loads)
     for loaded in objects:
         name: Optional[str] = None
         for entry in loaded.program_headers():
             start = (loaded.base + entry.vaddr) & -page
-            if entry.type != PT_LOAD or not entry.filesz:
+            if entry.type != elf.PT_LOAD or not entry.filesz:
                 continue
             file, end = core.file_at(start), loaded.base + entry.vaddr + entry.memsz
             name = name or (file.name if file is not None else None)
-            if entry.flags & PF_X and mapped.meets(start, start + 1) and not executable.meets(start, end):
+            if entry.flags & elf.PF_X and mapped.meets(start, start + 1) and not executable.meets(start, end):
                 yield start, "code of %s has no right to be run" % (loaded.name or "the program")
             if file is not None and file.name == name and file.start == start and file.offset != entry.offset & -page:
                 yield start, "NT_FILE has another place of %s here than the file's own headers" % name
@@ -678,18 +659,18 @@ FAULTS = (7, 11)
 """SIGBUS and SIGSEGV: the stack pointer of the thread that died may be what went wrong."""
 
 
-def find_missing_roots(core: CoreFile, objects: Sequence[Loaded], threads: Sequence[Thread], page: int) -> List[Diagnostic]:
+def find_missing_roots(core: CoreFile, objects: Sequence[Loaded], threads: Sequence[Thread], page: int) -> List[problems.Diagnostic]:
     """The first data segment of an object and the first stack that the core does not have; nothing where program headers were cut off."""
     if core.missing_headers > 0:
         return []
     mapped = RangeIndex((load.start, load.end) for load in core.loads)
-    writable = RangeIndex((load.start, load.end) for load in core.loads if load.flags & PF_W and load.flags & PF_R)
+    writable = RangeIndex((load.start, load.end) for load in core.loads if load.flags & elf.PF_W and load.flags & elf.PF_R)
     # gdb gives no header to what of a file nobody has written to
     clean = RangeIndex(() if core.is_by_kernel else ((file.start, file.end) for file in core.notes().files))
     checks = (_find_missing_data(objects, mapped, writable, clean, page), _find_missing_stacks(threads, writable))
     found = [next(check, None) for check in checks]
     hint = "without it no block can be called leaked: copy the core again, or take a new one"
-    return [Diagnostic(ROOTS_MISSING, one[0], one[1], hint) for one in found if one is not None]
+    return [problems.Diagnostic(problems.ROOTS_MISSING, one[0], one[1], hint) for one in found if one is not None]
 
 
 def _find_missing_data(
@@ -697,7 +678,7 @@ def _find_missing_data(
 ) -> Iterator[Tuple[int, str]]:
     for loaded in objects:
         headers = loaded.program_headers()
-        read_only = [(loaded.base + entry.vaddr, entry.memsz) for entry in headers if entry.type == PT_GNU_RELRO]
+        read_only = [(loaded.base + entry.vaddr, entry.memsz) for entry in headers if entry.type == elf.PT_GNU_RELRO]
         relro = RangeIndex((start & -page, (start + size_bytes) & -page) for start, size_bytes in read_only)
         for first, file_end, last in find_writable_segments(headers, loaded.base):
             start, middle, end = first & -page, -(-file_end // page) * page, -(-last // page) * page
@@ -733,9 +714,6 @@ class CompressionForm(NamedTuple):
     suffix: str
     tool: str
     """The command that unpacks it."""
-    pieces: Callable[[int], Iterator[bytes]]
-    """Gives what the descriptor's file unpacks to, in pieces of bounded size; Cut or Damaged after the last that can be had.
-    ImportError where the library is missing."""
 
 
 class CutStream(Exception):
@@ -805,57 +783,45 @@ class PiecewiseDecompressor:
         return bytes(self._inner.decompress(piece))
 
 
-def decompress_gzip(descriptor: int) -> Iterator[bytes]:
-    """Unpack a gzip stream. No more than 1,032 times of what it gets can come."""
-    import zlib
+def open_decompressor(suffix: str) -> Tuple[Callable[[], Any], Any]:
+    """Return what makes a decompressor of this form, and the errors it raises. ImportError where the library is missing."""
+    if suffix == ".gz":  # no more than 1,032 times of what it gets can come
+        import zlib
 
-    return decompress_frames(descriptor, lambda: PiecewiseDecompressor(zlib.decompressobj(31), GZIP_PIECE_BYTES), zlib.error)
+        return lambda: PiecewiseDecompressor(zlib.decompressobj(31), GZIP_PIECE_BYTES), zlib.error
+    if suffix == ".xz":
+        import lzma
 
+        return lzma.LZMADecompressor, lzma.LZMAError
+    if suffix == ".bz2":
+        import bz2
 
-def decompress_xz(descriptor: int) -> Iterator[bytes]:
-    """Unpack an xz stream."""
-    import lzma
+        return bz2.BZ2Decompressor, OSError
+    if suffix == ".lz4":
+        from lz4 import frame
 
-    return decompress_frames(descriptor, lzma.LZMADecompressor, lzma.LZMAError)
-
-
-def decompress_bzip2(descriptor: int) -> Iterator[bytes]:
-    """Unpack a bzip2 stream."""
-    import bz2
-
-    return decompress_frames(descriptor, bz2.BZ2Decompressor, OSError)
-
-
-def decompress_lz4(descriptor: int) -> Iterator[bytes]:
-    """Unpack an lz4 stream by the library lz4."""
-    from lz4 import frame
-
-    return decompress_frames(descriptor, frame.LZ4FrameDecompressor, RuntimeError)
-
-
-def decompress_zstd(descriptor: int) -> Iterator[bytes]:
-    """Unpack a zstd stream by Python's own module (3.14) or the library zstandard."""
+        return frame.LZ4FrameDecompressor, RuntimeError
     import importlib
 
     try:
-        own: Any = importlib.import_module("compression.zstd")
+        own: Any = importlib.import_module("compression.zstd")  # since Python 3.14
     except ImportError:
         import zstandard
 
         maker = zstandard.ZstdDecompressor(max_window_size=1 << WINDOW_BITS)
         if not hasattr(maker.decompressobj(), "eof"):
             raise ImportError("zstandard is older than 0.19", name="zstandard")
-        return decompress_frames(descriptor, lambda: PiecewiseDecompressor(maker.decompressobj(), ZSTD_PIECE_BYTES), zstandard.ZstdError)
+        return lambda: PiecewiseDecompressor(maker.decompressobj(), ZSTD_PIECE_BYTES), zstandard.ZstdError
     options = {own.DecompressionParameter.window_log_max: WINDOW_BITS}
-    return decompress_frames(descriptor, lambda: own.ZstdDecompressor(options=options), own.ZstdError)
+    return lambda: own.ZstdDecompressor(options=options), own.ZstdError
 
 
 FORMS: Dict[bytes, CompressionForm] = {
-    b"\x28\xb5\x2f\xfd": CompressionForm(".zst", "zstd -d", decompress_zstd),
-    b"\x04\x22\x4d\x18": CompressionForm(".lz4", "lz4 -d", decompress_lz4),
-    b"\xfd7zXZ\0": CompressionForm(".xz", "xz -dk", decompress_xz),
-    b"\x1f\x8b": CompressionForm(".gz", "gzip -dk", decompress_gzip),
-    b"BZh": CompressionForm(".bz2", "bzip2 -dk", decompress_bzip2),
+    b"\x28\xb5\x2f\xfd": CompressionForm(".zst", "zstd -d"),
+    b"\x04\x22\x4d\x18": CompressionForm(".lz4", "lz4 -d"),
+    b"\xfd7zXZ\0": CompressionForm(".xz", "xz -dk"),
+    b"\x1f\x8b": CompressionForm(".gz", "gzip -dk"),
+    b"BZh": CompressionForm(".bz2", "bzip2 -dk"),
 }
 """By what the file begins with."""
 
@@ -865,18 +831,10 @@ def detect_form(first: bytes) -> Optional[CompressionForm]:
     return next((form for magic, form in FORMS.items() if first.startswith(magic)), None)
 
 
-def find_form(path: str) -> Optional[CompressionForm]:
-    """Return the compression of a file; None if it has none or cannot be read."""
+def find_form(core: Union[str, int]) -> Optional[CompressionForm]:
+    """Return the compression of a file, by its path or descriptor; None if it has none or cannot be read."""
     try:
-        return detect_form(RegularFile(path).pread(6, 0))
-    except OSError:
-        return None
-
-
-def detect_file_form(descriptor: int) -> Optional[CompressionForm]:
-    """Return the compression of an open file, or None."""
-    try:
-        return detect_form(os.pread(descriptor, 6, 0))
+        return detect_form(os.pread(core, 6, 0) if isinstance(core, int) else RegularFile(core).pread(6, 0))
     except OSError:
         return None
 
@@ -888,12 +846,10 @@ ELF_MAGIC = b"\x7fELF"
 NEVER = float("inf")
 
 
-class CannotUnpack(Exception):
+class CannotUnpack(HeapxError):
     """Failure to unpack a core, with the next step."""
 
-    def __init__(self, cause: str, hint: str) -> None:
-        super().__init__(cause)
-        self.cause, self.hint = cause, hint
+    code = problems.CANNOT_UNPACK
 
 
 def unpack_core(path: str, form: CompressionForm, source: Optional[int] = None, until: float = NEVER) -> Tuple[int, str]:
@@ -907,7 +863,7 @@ def unpack_core(path: str, form: CompressionForm, source: Optional[int] = None, 
     except OSError as error:
         raise CannotUnpack("cannot open the core %s: %s" % (path, error.strerror), "give a core file with --core FILE")
     try:
-        pieces = form.pieces(source)
+        pieces = decompress_frames(source, *open_decompressor(form.suffix))
         out = UnpackedFile(path, hint, until)
         try:
             return out.descriptor, out.fill(pieces)
@@ -1053,7 +1009,7 @@ class CoreHead:
         if not self._is_open:
             return False
         self._data += piece
-        header = parse_header(self._data[:64])
+        header = elf.parse_header(self._data[:64])
         if header is None:
             if len(self._data) >= 64 or self._data[:4] != ELF_MAGIC[: len(self._data)]:
                 raise self._wrong
@@ -1065,7 +1021,7 @@ class CoreHead:
         elif table > len(self._data):
             return False
         else:
-            entries = parse_program_headers(header.order, header.word_bytes, self._data[header.phoff : table])
+            entries = elf.parse_program_headers(header.order, header.word_bytes, self._data[header.phoff : table])
             self.end = max([table, sections] + [entry.offset + entry.filesz for entry in entries])
         self._is_open, self._data = False, b""
         return True

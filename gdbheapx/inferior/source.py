@@ -30,20 +30,7 @@ from gdbheapx.inferior.base import (
     format_utc,
 )
 from gdbheapx.inferior.core_file import AT_EXECFN, WRITABLE, CoreFile, Extents, FileMapping, find_dumped_ranges, measure_dumped_use
-from gdbheapx.inferior.elf.file import (
-    ET_CORE,
-    PT_DYNAMIC,
-    PT_LOAD,
-    PT_NOTE,
-    SHT_NOBITS,
-    ElfFile,
-    ElfHeader,
-    find_build_id,
-    parse_header,
-    parse_notes,
-    parse_program_headers,
-    program_header_bytes,
-)
+from gdbheapx.inferior.elf import file as elf
 from gdbheapx.inferior.elf.link_map import AT_PHDR, DT_DEBUG, LinkMap, NumberReader, Read
 from gdbheapx.problems import CORE_CUT, CORE_DAMAGED, CUT_HINT, GDB_FAILED, MEMORY_LEFT_OUT, WRONG_FILE, Diagnostic
 
@@ -57,35 +44,35 @@ MAX_PACKAGE_DEPTH = 3
 AT_PAGESZ = 6
 
 
-def find_headers_address(file: ElfFile) -> Optional[int]:
+def find_headers_address(file: elf.ElfFile) -> Optional[int]:
     """Return the address of the program headers at load bias 0, or None if no segment has them."""
     at = file.header.phoff
-    loads = (entry for entry in file.program_headers() if entry.type == PT_LOAD and entry.offset <= at < entry.offset + entry.filesz)
+    loads = (entry for entry in file.program_headers() if entry.type == elf.PT_LOAD and entry.offset <= at < entry.offset + entry.filesz)
     return next((at + entry.vaddr - entry.offset for entry in loads), None)
 
 
-def open_elf(path: str) -> Optional[ElfFile]:
+def open_elf(path: str) -> Optional[elf.ElfFile]:
     """The file, if it is an ELF file."""
     try:
-        return ElfFile(path)
+        return elf.ElfFile(path)
     except (OSError, ValueError):
         return None
 
 
-def find_load_bias(file: ElfFile, offset: int, address: int, page: int = PAGE) -> Optional[int]:
+def find_load_bias(file: elf.ElfFile, offset: int, address: int, page: int = PAGE) -> Optional[int]:
     """The load bias of a file whose byte `offset` is mapped at `address`, by pages of so many bytes."""
     for entry in file.program_headers():
-        if entry.type == PT_LOAD and entry.offset & -page <= offset < entry.offset + entry.filesz:
+        if entry.type == elf.PT_LOAD and entry.offset & -page <= offset < entry.offset + entry.filesz:
             return address - offset - (entry.vaddr - entry.offset)
     return None
 
 
-def has_layout(file: ElfFile, entries: Sequence[FileMapping], page: int) -> bool:
+def has_layout(file: elf.ElfFile, entries: Sequence[FileMapping], page: int) -> bool:
     """The file's segments are where these mappings of it are."""
     base = find_load_bias(file, entries[0].offset, entries[0].start, page) if entries else None
     if base is None:
         return False
-    loads = [entry for entry in file.program_headers() if entry.type == PT_LOAD and entry.filesz]
+    loads = [entry for entry in file.program_headers() if entry.type == elf.PT_LOAD and entry.filesz]
     # (start, end, place in the file) of each segment's pages
     pages = [((base + load.vaddr) & -page, -(-(base + load.vaddr + load.filesz) // page) * page, load.offset & -page) for load in loads]
     return max(end for _, end, _ in pages) == max(entry.end for entry in entries) and all(
@@ -94,17 +81,17 @@ def has_layout(file: ElfFile, entries: Sequence[FileMapping], page: int) -> bool
     )
 
 
-def has_same_headers(file: ElfFile, base: int, read: Read) -> Optional[bool]:
+def has_same_headers(file: elf.ElfFile, base: int, read: Read) -> Optional[bool]:
     """The program headers in memory are the file's; None where memory does not say."""
-    place, size_bytes = find_headers_address(file), file.header.phnum * program_header_bytes(file.header.word_bytes)
+    place, size_bytes = find_headers_address(file), file.header.phnum * elf.program_header_bytes(file.header.word_bytes)
     theirs = read(base + place, size_bytes) if place is not None else b""
     return theirs == file.pread(file.header.phoff, size_bytes) if theirs and len(theirs) == size_bytes else None
 
 
-def has_same_dynamic(file: ElfFile, base: int, read: Read) -> Optional[bool]:
+def has_same_dynamic(file: elf.ElfFile, base: int, read: Read) -> Optional[bool]:
     """The dynamic section in memory is the file's, where ld.so may have added the base. None where memory does not say, or the file has
     none."""
-    entry = next((entry for entry in file.program_headers() if entry.type == PT_DYNAMIC), None)
+    entry = next((entry for entry in file.program_headers() if entry.type == elf.PT_DYNAMIC), None)
     if entry is None:
         return None
     mine, theirs = file.pread(entry.offset, entry.filesz), read(base + entry.vaddr, entry.filesz)
@@ -194,7 +181,7 @@ class TargetSource(Memory, Process):
     still: Optional[Still] = None
     """Longest stop of the process, where it can be stopped."""
 
-    def __init__(self, header: ElfHeader) -> None:
+    def __init__(self, header: elf.ElfHeader) -> None:
         """`header`: of the program, or of the core: word size, byte order and machine of the target."""
         self.header = header
         self.word_bytes, self.little_endian, self.machine = header.word_bytes, header.little_endian, header.arch.name
@@ -203,11 +190,11 @@ class TargetSource(Memory, Process):
         """Read as read_prefix, without clean file pages that come from a file here."""
         return self.read_prefix(address, size_bytes)
 
-    def may_use(self, file: ElfFile) -> bool:
+    def may_use(self, file: elf.ElfFile) -> bool:
         """Return True if the target may name this file."""
-        return file.header.type != ET_CORE
+        return file.header.type != elf.ET_CORE
 
-    def takes_unproven(self, file: ElfFile, start: int) -> bool:
+    def takes_unproven(self, file: elf.ElfFile, start: int) -> bool:
         """Return True if the file counts as the image at `start` although memory does not prove it."""
         return False
 
@@ -263,15 +250,15 @@ class TargetSource(Memory, Process):
 
 def read_image_build_id(read: Read, start: int) -> Optional[str]:
     """The build-id of the ELF image mapped from its first byte on at `start`."""
-    header = parse_header(read(start, 64))
+    header = elf.parse_header(read(start, 64))
     if header is None:
         return None
-    entries = parse_program_headers(header.order, header.word_bytes, read(start + header.phoff, header.phnum * header.phentsize))
-    first = next((entry for entry in entries if entry.type == PT_LOAD), None)
+    entries = elf.parse_program_headers(header.order, header.word_bytes, read(start + header.phoff, header.phnum * header.phentsize))
+    first = next((entry for entry in entries if entry.type == elf.PT_LOAD), None)
     for entry in entries if first else ():
-        if entry.type == PT_NOTE and first:
+        if entry.type == elf.PT_NOTE and first:
             data = read(start - (first.vaddr - first.offset) + entry.vaddr, min(entry.filesz, 4096))
-            build_id = find_build_id(parse_notes(header.order, data, entry.align))
+            build_id = elf.find_build_id(elf.parse_notes(header.order, data, entry.align))
             if build_id:
                 return build_id
     return None
@@ -291,7 +278,7 @@ class CoreSource(TargetSource):
         self._trouble = trouble
         TargetSource.__init__(self, self.core.header)
         self.sysroot = sysroot
-        self._files: Dict[str, Optional[ElfFile]] = {}
+        self._files: Dict[str, Optional[elf.ElfFile]] = {}
         self._refused: List[Diagnostic] = []
         self._extents: Optional[Extents] = None
         self._use: Optional[MemoryUse] = None
@@ -316,7 +303,7 @@ class CoreSource(TargetSource):
             return
         place = find_headers_address(program)
         base = at - (program.header.phoff if place is None else place)
-        is_static = not any(entry.type == PT_DYNAMIC for entry in program.program_headers())
+        is_static = not any(entry.type == elf.PT_DYNAMIC for entry in program.program_headers())
         if not self._take_file(program, self.executable or path, base, is_static):
             return
         for loaded in LinkMap(self.read_prefix, self.header, self.auxv()).objects():
@@ -324,14 +311,14 @@ class CoreSource(TargetSource):
             if library is not None:
                 self._take_file(library, loaded.name, loaded.base)
 
-    def _take_file(self, file: ElfFile, name: str, base: int, is_static: bool = False) -> bool:
+    def _take_file(self, file: elf.ElfFile, name: str, base: int, is_static: bool = False) -> bool:
         """Let the file's segments be mappings of the core; False if it is not the file that was in memory there."""
         if not is_static and not has_same_dynamic(file, base, self.core.read_dumped):
             self._refuse_file(name, "%s is not the file that was loaded when the core was written" % file.path)
             return False
         files = self.core.notes().files
         for entry in file.program_headers():
-            if entry.type == PT_LOAD and entry.filesz:
+            if entry.type == elf.PT_LOAD and entry.filesz:
                 start, end = base + entry.vaddr, base + entry.vaddr + entry.filesz
                 files.append(FileMapping(start & -PAGE, (end + PAGE - 1) & -PAGE, entry.offset & -PAGE, name))
         files.sort()
@@ -395,20 +382,20 @@ class CoreSource(TargetSource):
         if file is None:
             return b""
         for segment in file.program_headers():
-            if segment.type == PT_LOAD and not segment.flags & WRITABLE and 0 <= offset - segment.offset < segment.filesz:
+            if segment.type == elf.PT_LOAD and not segment.flags & WRITABLE and 0 <= offset - segment.offset < segment.filesz:
                 return file.pread(offset, min(size_bytes, entry.end - address, segment.offset + segment.filesz - offset))
         return b""
 
-    def _find_file(self, name: str) -> Optional[ElfFile]:
+    def _find_file(self, name: str) -> Optional[elf.ElfFile]:
         if name not in self._files:
             self._files[name] = self._open_core_file(name)
         return self._files[name]
 
-    def _open_core_file(self, name: str) -> Optional[ElfFile]:
+    def _open_core_file(self, name: str) -> Optional[elf.ElfFile]:
         path = self.host_path(name)
         file = open_elf(path)
         if file is None or not self.may_use(file):
-            if file is not None and file.header.type != ET_CORE:
+            if file is not None and file.header.type != elf.ET_CORE:
                 self._refuse_file(name, "%s is another user's, and not everybody may read it" % path)
             return None
         build_id = self.build_id_in_core(name)
@@ -429,19 +416,19 @@ class CoreSource(TargetSource):
             return None
         return file
 
-    def may_use(self, file: ElfFile) -> bool:
+    def may_use(self, file: elf.ElfFile) -> bool:
         """A core may come from anybody: never another core, and no file that only the rights of who reads it open."""
-        return file.header.type != ET_CORE and (self._is_named(file) or file.is_open_to(os.geteuid()))
+        return file.header.type != elf.ET_CORE and (self._is_named(file) or file.is_open_to(os.geteuid()))
 
-    def takes_unproven(self, file: ElfFile, start: int) -> bool:
+    def takes_unproven(self, file: elf.ElfFile, start: int) -> bool:
         entry = self.core.file_at(start)
         proven = self._find_file(entry.name) if entry is not None else None
         return self._is_named(file) or (proven is not None and os.path.realpath(proven.path) == os.path.realpath(file.path))
 
-    def _is_named(self, file: ElfFile) -> bool:
+    def _is_named(self, file: elf.ElfFile) -> bool:
         return bool(self.sysroot) or file.path == self.given_executable
 
-    def _is_of_distribution(self, name: str, file: ElfFile) -> bool:
+    def _is_of_distribution(self, name: str, file: elf.ElfFile) -> bool:
         """Accept a well-known library with the mapped segments for a cut core, which lost the proof."""
         entries = [entry for entry in self.core.notes().files if entry.name == name]
         return self.core.missing_bytes > 0 and file.is_public() and has_layout(file, entries, read_page_bytes(self.auxv()))
@@ -453,26 +440,21 @@ class CoreSource(TargetSource):
             hint = "give the program with --exe FILE"
         self._refused.append(Diagnostic(WRONG_FILE, None, why + "; gdbheapx does not use it", hint))
 
-    def _is_shown(self, name: str, file: ElfFile) -> Optional[bool]:
+    def _is_shown(self, name: str, file: elf.ElfFile) -> Optional[bool]:
         """The first page or the dynamic section in the core is the file's, or contradicts it: all that there is where the core has no
         build-id. None where it has neither.
 
         A program may have mapped the file as data too, and written to that: one mapping that agrees is enough.
         """
-        begins = [entry for entry in self.core.notes().files if entry.name == name and entry.offset == 0]
-        first = begins or [entry for entry in self.core.notes().files if entry.name == name][:1]
-        agrees = [self._is_loaded_file(entry, file) for entry in first]
+        files = [entry for entry in self.core.notes().files if entry.name == name]
+        agrees: List[Optional[bool]] = []
+        for entry in [entry for entry in files if entry.offset == 0] or files[:1]:
+            head = self.core.read_dumped(entry.start, PAGE) if entry.offset == 0 else b""
+            base = find_load_bias(file, entry.offset, entry.start, read_page_bytes(self.auxv()))
+            same = has_same_dynamic(file, base, self.core.read_dumped) if base is not None else None
+            is_same = same if same is not None else True if len(head) == PAGE else None
+            agrees.append(is_same if head == file.pread(0, len(head)) else False)
         return True if True in agrees else False if False in agrees else None
-
-    def _is_loaded_file(self, entry: FileMapping, file: ElfFile) -> Optional[bool]:
-        """Return True if the file was loaded by this mapping; None if the core does not say."""
-
-        head = self.core.read_dumped(entry.start, PAGE) if entry.offset == 0 else b""
-        if head != file.pread(0, len(head)):
-            return False
-        base = find_load_bias(file, entry.offset, entry.start, read_page_bytes(self.auxv()))
-        same = has_same_dynamic(file, base, self.core.read_dumped) if base is not None else None
-        return same if same is not None else True if len(head) == PAGE else None
 
     def add_missing(self, link_map: LinkMap) -> None:
         for entry in self.core.notes().files if self.core.missing_bytes else ():
@@ -596,24 +578,21 @@ class CoreSource(TargetSource):
         return None if core.missing_headers > 0 or core.lacks_private_memory or self._trouble is not None else core.missing_bytes
 
     def problems(self) -> List[Diagnostic]:
-        core = self.core
-        diagnostics: List[Diagnostic] = []
-        if self._trouble is not None:
-            diagnostics.append(Diagnostic(CORE_CUT, None, self._trouble, "copy the core again, or take a new one"))
-        lost = self._what_is_cut()
-        if lost is not None:
-            what = "the core is truncated: %s (the file has %d bytes of %d)" % (lost, core.file_bytes, core.claimed_end)
-            diagnostics.append(Diagnostic(CORE_CUT, None, what, CUT_HINT))
-        if core.has_overlap:
-            what = "the core is damaged: its program headers overlap, and memory in two of them is counted once"
-            diagnostics.append(Diagnostic(CORE_DAMAGED, None, what, "copy the core again, or take a new one"))
-        if core.outside:
-            which = "a segment lies" if core.outside == 1 else "%d segments lie" % core.outside
-            what = "the core is damaged: %s where no program has memory" % which
-            diagnostics.append(Diagnostic(CORE_DAMAGED, None, what, "copy the core again, or take a new one"))
-        if core.lacks_private_memory:
-            what = "the core has no heaps and no stacks: the process's coredump_filter left out private memory"
-            diagnostics.append(Diagnostic(MEMORY_LEFT_OUT, None, what, "before the next core: echo 0x33 > /proc/PID/coredump_filter"))
+        core, lost = self.core, self._what_is_cut()
+        whole = "the core is truncated: %s (the file has %d bytes of %d)" % (lost, core.file_bytes, core.claimed_end)
+        overlap = "the core is damaged: its program headers overlap, and memory in two of them is counted once"
+        which = "a segment lies" if core.outside == 1 else "%d segments lie" % core.outside
+        outside = "the core is damaged: %s where no program has memory" % which
+        left_out = "the core has no heaps and no stacks: the process's coredump_filter left out private memory"
+        again = "copy the core again, or take a new one"
+        rows = (
+            (self._trouble is not None, CORE_CUT, self._trouble or "", again),
+            (lost is not None, CORE_CUT, whole, CUT_HINT),
+            (core.has_overlap, CORE_DAMAGED, overlap, again),
+            (core.outside > 0, CORE_DAMAGED, outside, again),
+            (core.lacks_private_memory, MEMORY_LEFT_OUT, left_out, "before the next core: echo 0x33 > /proc/PID/coredump_filter"),
+        )
+        diagnostics = [Diagnostic(code, None, what, hint) for is_so, code, what, hint in rows if is_so]
         if self.executable:
             self._find_file(self.executable)
         return diagnostics + self._refused
@@ -673,10 +652,10 @@ class RemoteSource(TargetSource):
         return self._read
 
 
-def find_first_header(program_headers: int, read: Callable[[int, int], bytes]) -> Optional[ElfHeader]:
+def find_first_header(program_headers: int, read: Callable[[int, int], bytes]) -> Optional[elf.ElfHeader]:
     """The ELF header in front of the program headers: right before them as every linker lays them out, else at the start of their page."""
     for start in (program_headers - 64, program_headers - 52, program_headers & ~0xFFF, program_headers & ~0xFFFF):
-        header = parse_header(read(start, 64)) if program_headers and start >= 0 else None
+        header = elf.parse_header(read(start, 64)) if program_headers and start >= 0 else None
         if header is not None and header.phoff == program_headers - start:
             return header
     return None
@@ -728,15 +707,10 @@ class Openable:
         """
         key = (path, debug_info)
         if key not in self._names:
-            self._names[key] = self._make_path(path, debug_info)
+            name = None if debug_info or not has_debug_info(path) else self._copy_file(path, copy_without_debug_info)
+            is_openable = name is None and is_fixed(path) and resolves_to_itself(path)
+            self._names[key] = path if is_openable else name or self._copy_file(path, copy_of)
         return self._names[key]
-
-    def _make_path(self, path: str, debug_info: bool) -> Optional[str]:
-        if not debug_info and has_debug_info(path):
-            name = self._copy_file(path, copy_without_debug_info)
-            if name is not None:
-                return name
-        return path if is_fixed(path) and resolves_to_itself(path) else self._copy_file(path, copy_of)
 
     def _copy_file(self, path: str, make: Callable[[str], int]) -> Optional[str]:
         try:
@@ -754,20 +728,20 @@ def has_debug_info(path: str) -> bool:
 
 def copy_without_debug_info(path: str) -> int:
     """A descriptor of a copy without a name in which the debug sections are declared empty and are holes."""
-    file, source = ElfFile(path), open_regular(path)
+    file, source = elf.ElfFile(path), open_regular(path)
     header = file.header
     descriptor = unnamed_or_in_memory()
     try:
         os.ftruncate(descriptor, os.fstat(source).st_size)
         spans = [(0, header.phoff + header.phnum * header.phentsize), (header.shoff, header.shnum * header.shentsize)]
-        spans += [(entry.offset, entry.filesz) for entry in file.program_headers() if entry.type == PT_LOAD]
-        kept = [part for part in file.sections() if part.type != SHT_NOBITS and not part.name.startswith(DEBUG)]
+        spans += [(entry.offset, entry.filesz) for entry in file.program_headers() if entry.type == elf.PT_LOAD]
+        kept = [part for part in file.sections() if part.type != elf.SHT_NOBITS and not part.name.startswith(DEBUG)]
         for at, size_bytes in spans + [(part.offset, part.size_bytes) for part in kept]:
             os.lseek(descriptor, at, os.SEEK_SET)
             copy_range(descriptor, source, at, size_bytes)
         for number, section in enumerate(file.sections()):
             if section.name.startswith(DEBUG):
-                os.pwrite(descriptor, struct.pack(header.order + "I", SHT_NOBITS), header.shoff + number * header.shentsize + 4)
+                os.pwrite(descriptor, struct.pack(header.order + "I", elf.SHT_NOBITS), header.shoff + number * header.shentsize + 4)
     except OSError:
         os.close(descriptor)
         raise

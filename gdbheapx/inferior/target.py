@@ -31,27 +31,7 @@ from gdbheapx.inferior.base import (
     TypeLayout,
     TypeSet,
 )
-from gdbheapx.inferior.core_file import (
-    OVERLAP_BYTES,
-    PIECE_BYTES,
-    find_constant_spans,
-    find_dumped_constants,
-    find_writable_mappings,
-    find_writable_segments,
-    format_maps,
-)
-from gdbheapx.inferior.elf.file import (
-    PT_LOAD,
-    PT_TLS,
-    STT_FUNC,
-    STT_NOTYPE,
-    STT_OBJECT,
-    STT_TLS,
-    ElfFile,
-    ElfSymbol,
-    gnu_build_id_path,
-    split_register_words,
-)
+from gdbheapx.inferior.elf import file as elf
 from gdbheapx.inferior.elf.link_map import (
     AT_BASE,
     AT_PHDR,
@@ -85,7 +65,7 @@ if TYPE_CHECKING:
     from gdbheapx.inferior.elf.images import CallFrames
     from gdbheapx.inferior.live.stopper import Stopper
 
-FUNCTIONS, VARIABLES = (STT_FUNC,), (STT_OBJECT, STT_TLS)
+FUNCTIONS, VARIABLES = (elf.STT_FUNC,), (elf.STT_OBJECT, elf.STT_TLS)
 LINKERS_OWN = ("malloc", "calloc", "realloc", "free")
 """What the dynamic linker exports for itself until the C library is there (dl-minimal.c, up to release 2.33): not the program's malloc."""
 DEBUG_DIRECTORY = "/usr/lib/debug"
@@ -131,7 +111,7 @@ class ElfTarget(Target):
         self.debug_directories = list(debug_directories)
         if source.sysroot and debug_directories:
             self.debug_directories.append(source.sysroot.rstrip("/") + DEBUG_DIRECTORY)
-        self._elf_files: Dict[str, Optional[ElfFile]] = {}
+        self._elf_files: Dict[str, Optional[elf.ElfFile]] = {}
         self._tls: Dict[int, Optional[TlsPlace]] = {}
         self._call_frames: Dict[int, Optional[CallFrames]] = {}
         self._build_ids: Dict[Tuple[int, str], Optional[str]] = {}
@@ -223,7 +203,7 @@ class ElfTarget(Target):
 
     def maps_text(self) -> str:
         if isinstance(self.source, CoreSource):
-            return format_maps(sorted({*self.mappings(), *self.code_mappings()}))
+            return core_file.format_maps(sorted({*self.mappings(), *self.code_mappings()}))
         return self.source.maps_text()
 
     def file_ranges(self) -> Sequence[Tuple[int, int]]:
@@ -244,7 +224,7 @@ class ElfTarget(Target):
                 start, end = (module.base + entry.vaddr) & -page, -(-(module.base + entry.vaddr + entry.memsz) // page) * page
                 place = bisect_right(ends, start)
                 is_known = place < len(mappings) and mappings[place].start < end
-                if entry.type == PT_LOAD and entry.executable and not is_known:
+                if entry.type == elf.PT_LOAD and entry.executable and not is_known:
                     file = self.source.core.file_at(start)
                     name = module.name if file is None else file.name
                     code.add(Mapping(start, end, True, False, True, False, name, 0, entry.offset & -page))
@@ -287,7 +267,7 @@ class ElfTarget(Target):
         """The module whose image holds `address`."""
         return next((module for start, end, module in self.image_ranges() if start <= address < end), None)
 
-    def elf_file(self, path: str, build_id: Optional[str]) -> Optional[ElfFile]:
+    def elf_file(self, path: str, build_id: Optional[str]) -> Optional[elf.ElfFile]:
         """The file at `path` if it is an ELF file with that build-id (any, if the target's is not known)."""
         if path not in self._elf_files:
             self._elf_files[path] = open_elf(path)
@@ -300,7 +280,7 @@ class ElfTarget(Target):
             return None
         root = self.source.sysroot.rstrip("/")
         for directory in self.debug_directories:
-            path = "%s/%s" % (directory.rstrip("/"), gnu_build_id_path(build_id))
+            path = "%s/%s" % (directory.rstrip("/"), elf.gnu_build_id_path(build_id))
             if root and path.startswith(root + "/"):  # links lead to places in the target's own tree
                 path = in_tree(root, path[len(root) :])
             if self.elf_file(path, build_id) is not None:
@@ -318,7 +298,7 @@ class ElfTarget(Target):
                 return path
         return None
 
-    def _is_image(self, file: ElfFile, module: Module) -> bool:
+    def _is_image(self, file: elf.ElfFile, module: Module) -> bool:
         """The program headers and the dynamic section that memory itself has are the file's."""
         loaded, read = self.loaded_at(module.base), self.source.read_own
         shown = (has_same_headers(file, module.base, read), has_same_dynamic(file, module.base, read))
@@ -326,7 +306,7 @@ class ElfTarget(Target):
             return False
         return True in shown or self.source.takes_unproven(file, loaded.span()[0])
 
-    def symbol_files(self, module: Module) -> List[ElfFile]:
+    def symbol_files(self, module: Module) -> List[elf.ElfFile]:
         """Files that may hold its full symbol table, the separate debug file first."""
         paths = [self.debug_file(module.build_id), self.module_file(module)]
         return [file for file in (self.elf_file(path, module.build_id) for path in paths if path) if file]
@@ -338,7 +318,7 @@ class ElfTarget(Target):
     def _in_module(self, module: Module, name: str) -> List[Symbol]:
         values: Set[int] = set()
         for file in self.symbol_files(module):
-            values.update(symbol.value for symbol in file.symbols(name) if symbol.type in (STT_NOTYPE, STT_OBJECT, STT_FUNC))
+            values.update(symbol.value for symbol in file.symbols(name) if symbol.type in (elf.STT_NOTYPE, elf.STT_OBJECT, elf.STT_FUNC))
         exported = self.exported(module, name)
         values.update([exported.address - module.base] if exported is not None else ())
         return [Symbol(name, module.base + value, module, "symbol") for value in sorted(values)]
@@ -355,7 +335,7 @@ class ElfTarget(Target):
             tables = (file.every_symbol(types=FUNCTIONS) for file in (() if exported else self.symbol_files(module)))
             entries = self._all_symbols(module, FUNCTIONS) if exported else chain.from_iterable(tables)
             named = (
-                (module.base + symbol.value, name, symbol) for name, symbol in entries if symbol.type == STT_FUNC and symbol.size_bytes
+                (module.base + symbol.value, name, symbol) for name, symbol in entries if symbol.type == elf.STT_FUNC and symbol.size_bytes
             )
             self._functions[key] = sorted({Function(start, start + symbol.size_bytes, name, symbol.local) for start, name, symbol in named})
         return self._functions[key]
@@ -368,7 +348,7 @@ class ElfTarget(Target):
         name = next((name for file in self.symbol_files(module) for name in file.functions_at(at)), None)
         return "%s in %s" % (name, module.shown_name) if name else "%s+0x%x" % (module.shown_name, at)
 
-    def _all_symbols(self, module: Module, types: Sequence[int] = ()) -> Iterator[Tuple[str, ElfSymbol]]:
+    def _all_symbols(self, module: Module, types: Sequence[int] = ()) -> Iterator[Tuple[str, elf.ElfSymbol]]:
         """Yield the symbols of its tables and its exports, which stripped files keep; without its file those in memory."""
         for file in self.symbol_files(module):
             yield from file.every_symbol(True, types)
@@ -390,13 +370,13 @@ class ElfTarget(Target):
         if file is None:
             return
         for entry in file.program_headers():
-            if entry.type == PT_LOAD and not entry.writable and not entry.executable:
+            if entry.type == elf.PT_LOAD and not entry.writable and not entry.executable:
                 yield module.base + entry.vaddr, file.pread(entry.offset, min(entry.filesz, MOST_CONSTANT_BYTES))
 
     def exported_functions(self, module: Module) -> Iterator[str]:
         loaded = self.loaded_at(module.base)
         symbols = loaded.exported_symbols() if loaded is not None and loaded.dynamic() else iter(())
-        return (name for name, symbol in symbols if symbol.type == STT_FUNC)
+        return (name for name, symbol in symbols if symbol.type == elf.STT_FUNC)
 
     def types_of_functions(self, module: Module, addresses: Sequence[int]) -> List[Set[str]]:
         from gdbheapx.inferior.elf.demangle import demangle_rust_owner  # few commands name types of Rust
@@ -442,7 +422,7 @@ class ElfTarget(Target):
         except (Unsupported, RecursionError, TooMuchWork):  # a struct that is damaged may be a member of itself
             return None
 
-    def _debug_information(self, module: Module) -> Optional[ElfFile]:
+    def _debug_information(self, module: Module) -> Optional[elf.ElfFile]:
         """The file that has the module's, if it is here and wanted."""
         files = self.symbol_files(module) if self._debug_info else ()
         return next((file for file in files if file.has_section(".debug_info")), None)
@@ -482,7 +462,7 @@ class ElfTarget(Target):
     def register_words(self, thread: Thread) -> Sequence[int]:
         header, stopper = self.source.header, self._stopper or self._registers
         sets = self.source.register_sets(thread.lwp) if stopper is None else stopper.register_sets(thread.lwp, header)
-        return split_register_words(header, sets)
+        return elf.split_register_words(header, sets)
 
     def stop(self) -> bool:
         """Stop the process, for at most `max_stop_s`. False if other objects are loaded now than were seen before: what was found out by
@@ -613,31 +593,31 @@ class ElfTarget(Target):
     def names_starting(self, module: Module, start: str) -> List[str]:
         return sorted({name for file in self.symbol_files(module) for name in file.names_starting(start)})
 
-    def _find_export(self, module: Module, name: str) -> Optional[ElfSymbol]:
+    def _find_export(self, module: Module, name: str) -> Optional[elf.ElfSymbol]:
         loaded = self.loaded_at(module.base)
         return loaded.lookup(name.encode()) if loaded is not None and loaded.dynamic() else None
 
     def exported(self, module: Module, name: str) -> Optional[Symbol]:
         symbol = self._find_export(module, name)
-        return Symbol(name, module.base + symbol.value, module, "symbol") if symbol is not None and symbol.type != STT_TLS else None
+        return Symbol(name, module.base + symbol.value, module, "symbol") if symbol is not None and symbol.type != elf.STT_TLS else None
 
     def _find_constants(self, module: Module) -> Tuple[List[Tuple[int, int]], bool]:
         """(place in its file, size_bytes) of its constants, else (address, size_bytes) of those in the core; and whether these are all."""
         file, loaded = self._own_file(module), self.loaded_at(module.base)
         if file is not None:
-            spans = find_constant_spans(file)
+            spans = core_file.find_constant_spans(file)
             return spans, all(not size_bytes or file.pread(offset + size_bytes - 1, 1) for offset, size_bytes in spans)
         if not isinstance(self.source, CoreSource) or loaded is None:
             return [], False
-        return find_dumped_constants(loaded.program_headers(), module.base, self.source.core.segments())
+        return core_file.find_dumped_constants(loaded.program_headers(), module.base, self.source.core.segments())
 
     def constant_data(self, module: Module) -> Iterator[bytes]:
         file, left = self._own_file(module), MOST_CONSTANT_BYTES
         for start, size_bytes in self._find_constants(module)[0]:
             size_bytes = min(size_bytes, left)
             left -= size_bytes
-            for at in range(0, size_bytes, PIECE_BYTES):
-                here = min(PIECE_BYTES + OVERLAP_BYTES, size_bytes - at)
+            for at in range(0, size_bytes, core_file.PIECE_BYTES):
+                here = min(core_file.PIECE_BYTES + core_file.OVERLAP_BYTES, size_bytes - at)
                 yield self.source.read_own(start + at, here) if file is None else file.pread(start + at, here)
 
     def has_all_constants(self, module: Module) -> bool:
@@ -647,7 +627,7 @@ class ElfTarget(Target):
     def thread_local_image(self, module: Module) -> bytes:
         file, loaded = self._own_file(module), self.loaded_at(module.base)
         if file is not None:
-            own = next((header for header in file.program_headers() if header.type == PT_TLS), None)
+            own = next((header for header in file.program_headers() if header.type == elf.PT_TLS), None)
             return b"" if own is None else file.pread(own.offset, min(own.filesz, MOST_THREAD_LOCAL_BYTES))
         entry = loaded.tls_segment() if loaded is not None else None
         return b"" if entry is None else self.read_prefix(module.base + entry.vaddr, min(entry.filesz, MOST_THREAD_LOCAL_BYTES))
@@ -657,14 +637,18 @@ class ElfTarget(Target):
         if loaded is None:
             return ()
         headers = loaded.program_headers()
-        return find_writable_segments(headers, module.base) if headers else find_writable_mappings(self.mappings(), *loaded.span())
+        return (
+            core_file.find_writable_segments(headers, module.base)
+            if headers
+            else core_file.find_writable_mappings(self.mappings(), *loaded.span())
+        )
 
     def thread_local_size(self, module: Module) -> int:
         loaded = self.loaded_at(module.base)
         entry = loaded.tls_segment() if loaded is not None else None
         return entry.memsz if entry is not None else 0
 
-    def _own_file(self, module: Module) -> Optional[ElfFile]:
+    def _own_file(self, module: Module) -> Optional[elf.ElfFile]:
         path = self.module_file(module)
         return self.elf_file(path, module.build_id) if path else None
 
@@ -672,7 +656,7 @@ class ElfTarget(Target):
         from gdbheapx.inferior.elf.demangle import demangle_variable  # few commands name variables
 
         named = [entry for entry in self._all_symbols(module, VARIABLES) if entry[1].type in VARIABLES]
-        return sorted({(demangle_variable(name), symbol.value, symbol.size_bytes, symbol.type == STT_TLS) for name, symbol in named})
+        return sorted({(demangle_variable(name), symbol.value, symbol.size_bytes, symbol.type == elf.STT_TLS) for name, symbol in named})
 
     def vtables(self, module: Module) -> Optional[Dict[int, ClassVtable]]:
         file = self._own_file(module)
@@ -822,10 +806,10 @@ class ElfTarget(Target):
             self._tls_offsets[key] = offsets[0] if offsets else None
         return self._tls_offsets[key]
 
-    def _thread_locals(self, name: str, module: Module) -> List[ElfSymbol]:
+    def _thread_locals(self, name: str, module: Module) -> List[elf.ElfSymbol]:
         """The thread-local variable `name` in the object's symbol tables; a stripped library may still export it."""
         symbols = [*(symbol for file in self.symbol_files(module) for symbol in file.symbols(name)), self._find_export(module, name)]
-        return [symbol for symbol in symbols if symbol is not None and symbol.type == STT_TLS]
+        return [symbol for symbol in symbols if symbol is not None and symbol.type == elf.STT_TLS]
 
     def prepare_thread_local(self, names: Sequence[str], near: Symbol) -> None:
         if any(self.tls_offset(name, near.module) is not None for name in names):
@@ -871,7 +855,7 @@ class ElfTarget(Target):
             commands.append("debuginfod-find debuginfo %s (with DEBUGINFOD_URLS set)" % build_id)
         else:
             commands.append("install the debug symbols of the package that owns %s" % module.name)
-        return " or ".join(commands), "%s/%s" % (DEBUG_DIRECTORY, gnu_build_id_path(build_id)) if build_id else None
+        return " or ".join(commands), "%s/%s" % (DEBUG_DIRECTORY, elf.gnu_build_id_path(build_id)) if build_id else None
 
     def is_being_loaded(self) -> bool:
         linker, link_map = self.auxv().get(AT_BASE), self.link_map()

@@ -259,7 +259,7 @@ def test_link_maps(words: List[Tuple[int, int]], nodes: List[int], patches: List
     def ask() -> None:
         objects = LinkMap(read, header, {3: 64, 5: 5})
         for loaded in objects.objects():
-            loaded.lookup(b"malloc"), loaded.names_ending("mallctl"), list(loaded.exported_symbols()), find_tls(loaded)
+            loaded.lookup(b"malloc"), list(loaded.names_ending("mallctl")), list(loaded.exported_symbols()), find_tls(loaded)
 
     counted(ask)
 

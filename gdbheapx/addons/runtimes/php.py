@@ -18,19 +18,6 @@ from typing import Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional
 from gdbheapx import problems
 from gdbheapx.analysis.census.world import SHAPE, Ask, Inner, Length, Recogniser, RuntimeLabels, Signature, World
 from gdbheapx.analysis.reachability import paths as steps
-from gdbheapx.analysis.reachability.paths import (
-    ALL_WORDS,
-    LAST_BIT,
-    TEXT_BYTES,
-    TEXT_WORDS,
-    Namer,
-    PathStep,
-    Start,
-    ValueNamer,
-    ValuePosition,
-    decode_text,
-    quote_text,
-)
 from gdbheapx.hints import hint_command
 from gdbheapx.kernel.blocks.signatures import AT_MOST, EQUAL, FIELD, IN_SET, NOT_EQUAL, USABLE, Condition, NumberSet, SignatureRow
 from gdbheapx.kernel.blocks.stream import NativeBlocks
@@ -155,7 +142,7 @@ class PhpValues:
         words = self.words(address, 3) if not address % 8 else ()
         if not words or not words[0] & HALF or words[0] >> 32 & TYPE_AND_MARKS != STRING or words[2] > MOST_LENGTH:
             return None
-        return decode_text(self.world.read(address + TEXT, min(words[2], TEXT_BYTES)))
+        return steps.decode_text(self.world.read(address + TEXT, min(words[2], steps.TEXT_BYTES)))
 
     def table(self, address: int) -> Optional[PhpTable]:
         """Return the zend_array at the address if its numbers fit each other, else None."""
@@ -423,7 +410,7 @@ def _list_compiled_variables(values: PhpValues, frame: int, further: Sequence[in
 
 ARRAY_NAME, STRING_NAME, REFERENCE_NAME = "array", "string", "reference"
 OWNING = {ARRAY_NAME: 0b100, STRING_NAME: 0, REFERENCE_NAME: 0b10}
-OBJECT_WORDS = ALL_WORDS & ~0b1111
+OBJECT_WORDS = steps.ALL_WORDS & ~0b1111
 """After counts, number, class and handlers."""
 WORD = re.compile(r"[A-Za-z_\x80-\U0010ffff][A-Za-z0-9_\x80-\U0010ffff]*\Z")
 ESCAPES = {"\\": "\\\\", '"': '\\"', "$": "\\$", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
@@ -433,48 +420,48 @@ def mask_php_class(values: PhpValues, class_: int) -> Optional[int]:
     """Return the mask of a class's instances, which leaves out words after their last property; None for a class that is written in C."""
     count = values.count(class_)
     end = PROPERTY_TABLE // 8 + VALUE_BYTES // 8 * count if count is not None else 0
-    return OBJECT_WORDS & ((1 << end) - 1 if end <= LAST_BIT else ALL_WORDS) if end else None
+    return OBJECT_WORDS & ((1 << end) - 1 if end <= steps.LAST_BIT else steps.ALL_WORDS) if end else None
 
 
-_Moved = Optional[Tuple[ValuePosition, Optional[Tuple[str, str]]]]
+_Moved = Optional[Tuple[steps.ValuePosition, Optional[Tuple[str, str]]]]
 
 
-class PhpNamer(ValueNamer):
+class PhpNamer(steps.ValueNamer):
     """Global variables first, then what classes keep, then constants, then variables of functions."""
 
     def __init__(self, values: PhpValues, found: PhpGlobals) -> None:
         super().__init__()
         self._values, self._globals = values, found
 
-    def starts(self) -> Iterable[Start]:
+    def starts(self) -> Iterable[steps.Start]:
         """Return values that are blocks of their own."""
         for name, value in self._values.named(self._globals.symbols):
             yield from self._make_starts(value, [], steps.VARIABLE, "$" + _format_name(name))
         for _, value in self._values.named(self._globals.classes):
             name_ = self._values.class_name(value.data) if value.type == POINTER else None
             if name_ is not None:
-                yield from self._of_class(value.data, PathStep(steps.TYPE, name_, TargetAddress(value.data)))
+                yield from self._of_class(value.data, steps.PathStep(steps.TYPE, name_, TargetAddress(value.data)))
         for name, value in self._values.named(self._globals.constants):
             if value.type == POINTER:
                 yield from self._make_starts(self._values.value(value.data), [], steps.VARIABLE, name)
         for function, name, value in list_php_locals(self._values, find_current_frame(self._globals.behind)):
-            frame = PathStep(steps.FRAME, "frame %s(): " % function, None)
+            frame = steps.PathStep(steps.FRAME, "frame %s(): " % function, None)
             yield from self._make_starts(value, [frame], steps.LOCAL, "$" + _format_name(name))
 
-    def _of_class(self, class_: int, first: PathStep) -> Iterator[Start]:
+    def _of_class(self, class_: int, first: steps.PathStep) -> Iterator[steps.Start]:
         for name, value in self._values.statics(class_):
             yield from self._make_starts(value, [first], steps.ATTRIBUTE, "::$" + name)
         for name, value in self._values.class_constants(class_):
             yield from self._make_starts(value, [first], steps.ATTRIBUTE, "::" + name)
 
-    def _make_starts(self, value: PhpValue, before: List[PathStep], kind: str, name: str) -> Iterator[Start]:
+    def _make_starts(self, value: PhpValue, before: List[steps.PathStep], kind: str, name: str) -> Iterator[steps.Start]:
         inner = self._values.referred(value)
         if inner.type in COUNTED:
-            yield Start(inner.data, [*before, PathStep(kind, name, TargetAddress(inner.data))])
+            yield steps.Start(inner.data, [*before, steps.PathStep(kind, name, TargetAddress(inner.data))])
 
     def owning_words(self, signature: Optional[str]) -> int:
         """Return the mask of such blocks: a string leads nowhere, an array to its data, and other names are those of classes."""
-        return ALL_WORDS if signature is None else OWNING.get(signature, OBJECT_WORDS)
+        return steps.ALL_WORDS if signature is None else OWNING.get(signature, OBJECT_WORDS)
 
     def owns_nothing(self) -> Iterable[int]:
         """Return the addresses of the list of all objects and of similar lists."""
@@ -485,13 +472,13 @@ class PhpNamer(ValueNamer):
         words = self._values.words(address, 1)
         return words[0] >> 32 & 0xF if words else 0
 
-    def follow_word(self, position: ValuePosition, place: int, below: int) -> _Moved:
+    def follow_word(self, position: steps.ValuePosition, place: int, below: int) -> _Moved:
         """See ValueNamer."""
         if position.kind == REFERENCE and place == position.address + 8:
             value = self._values.value(place)
-            return (ValuePosition(value.type, value.data), None) if value.type in COUNTED else None
+            return (steps.ValuePosition(value.type, value.data), None) if value.type in COUNTED else None
         if position.kind == OBJECT and place == position.address + PROPERTIES:
-            return ValuePosition(ARRAY, below, True), None
+            return steps.ValuePosition(ARRAY, below, True), None
         if position.kind == OBJECT and place >= position.address + PROPERTY_TABLE:
             return self._move_to_property(position, place, below)
         table = self._values.table(position.address) if position.kind == ARRAY else None
@@ -499,12 +486,12 @@ class PhpNamer(ValueNamer):
             return None if table is None else (position, None)
         return self._move_to_entry(table, place, position.is_beside)
 
-    def _move_to_property(self, position: ValuePosition, place: int, below: int) -> _Moved:
+    def _move_to_property(self, position: steps.ValuePosition, place: int, below: int) -> _Moved:
         class_, value = self._values.words(position.address + 16, 1), self._values.value(place)
         name = self._values.property_names(class_[0]).get(place - position.address) if class_ else None
         if name is not None:
-            return (ValuePosition(value.type, value.data), (steps.ATTRIBUTE, "->" + name)) if value.type in COUNTED else None
-        return ValuePosition(self.read_kind(below), below), (steps.FIELD, "->?")  # of a class that is written in C
+            return (steps.ValuePosition(value.type, value.data), (steps.ATTRIBUTE, "->" + name)) if value.type in COUNTED else None
+        return steps.ValuePosition(self.read_kind(below), below), (steps.FIELD, "->?")  # of a class that is written in C
 
     def _move_to_entry(self, table: PhpTable, place: int, is_properties: bool) -> _Moved:
         number, rest = divmod(place - table.data, table.step)
@@ -517,10 +504,10 @@ class PhpNamer(ValueNamer):
         text = self._values.text(name) if name else None
         if name and text is None:
             return None
-        key = "%d" % (number - (number >> 63 << 64)) if text is None else quote_text(text, ESCAPES)
+        key = "%d" % (number - (number >> 63 << 64)) if text is None else steps.quote_text(text, ESCAPES)
         if is_properties and text is not None:
-            return ValuePosition(value.type, value.data), (steps.ATTRIBUTE, "->" + _format_name(text.rpartition("\0")[2]))
-        return ValuePosition(value.type, value.data), (steps.INDEX if text is None else steps.KEY, "[%s]" % key)
+            return steps.ValuePosition(value.type, value.data), (steps.ATTRIBUTE, "->" + _format_name(text.rpartition("\0")[2]))
+        return steps.ValuePosition(value.type, value.data), (steps.INDEX if text is None else steps.KEY, "[%s]" % key)
 
     def contents(self, address: int, size_bytes: int, signature: Optional[str]) -> Optional[str]:
         if signature == ARRAY_NAME:
@@ -545,16 +532,16 @@ class PhpNamer(ValueNamer):
             return [own]
         table = self._values.table(address) if signature == ARRAY_NAME else None
         if table is not None:
-            entries = islice(self._values.entries(table._replace(used=min(table.used, TEXT_WORDS))), TEXT_WORDS)
+            entries = islice(self._values.entries(table._replace(used=min(table.used, steps.TEXT_WORDS))), steps.TEXT_WORDS)
             pointers: Iterable[int] = [key or value.data for key, _, value in entries if key or value.type == STRING]
         else:
-            pointers = self._values.words(address, min(size_bytes // 8, TEXT_WORDS))
+            pointers = self._values.words(address, min(size_bytes // 8, steps.TEXT_WORDS))
         return (text for text in map(self._values.begin, pointers) if text is not None)
 
 
 def _format_name(name: str) -> str:
     """Format the name of a variable or a property, which may be any text."""
-    return name if WORD.match(name) else "{%s}" % quote_text(name, ESCAPES)
+    return name if WORD.match(name) else "{%s}" % steps.quote_text(name, ESCAPES)
 
 
 CHUNK_BYTES = 2 << 20
@@ -670,7 +657,7 @@ class Php(Recogniser):
     def fields(self, world: World) -> Mapping[Tuple[str, int], str]:
         return {(ARRAY_NAME, 16): "elements of an array"}
 
-    def namer(self, world: World) -> Optional[Namer]:
+    def namer(self, world: World) -> Optional[steps.Namer]:
         found, values = world.once(find_php_tables), world.once(make_php_reader)
         return PhpNamer(values, found) if found is not None and values is not None and world.once(find_zend_manager) is not None else None
 

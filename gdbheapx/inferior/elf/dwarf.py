@@ -208,6 +208,10 @@ class Dwarf:
         self._units: List[DwarfUnit] = []
         self._starts: List[int] = []
         self._entries: Dict[int, Die] = {}
+        self.types: Dict[int, DwarfRaw] = {}
+        """By the place of their entries, as type_of() makes them."""
+        self.layouts: Dict[int, DieLayout] = {}
+        """The same of layout_of(): millions of blocks ask for few of them."""
         self._end = 0
         """Where the headers that are read so far end."""
 
@@ -661,36 +665,25 @@ def strip_typedefs(dwarf: Dwarf, die: Optional[Die]) -> Tuple[Optional[Die], str
     return die, alias
 
 
-class DwarfTypes:
-    """The types of one file, each made once."""
-
-    def __init__(self, dwarf: Dwarf) -> None:
-        self.dwarf = dwarf
-        self._made: Dict[int, DwarfRaw] = {}
-
-    def of(self, die: Optional[Die]) -> "DwarfRaw":
-        """The type of this entry; None is void."""
-        key = -1 if die is None else die.unit.offset + die.offset
-        if key not in self._made:
-            self._made[key] = DwarfRaw(self, die)
-        return self._made[key]
-
-    def referred(self, die: Die) -> "DwarfRaw":
-        """The type that an entry's DW_AT_type leads to."""
-        return self.of(self.dwarf.referred(die, AT_TYPE))
+def type_of(dwarf: Dwarf, die: Optional[Die]) -> "DwarfRaw":
+    """Return the type of this entry, made once; None is void."""
+    key = -1 if die is None else die.unit.offset + die.offset
+    if key not in dwarf.types:
+        dwarf.types[key] = DwarfRaw(dwarf, die)
+    return dwarf.types[key]
 
 
 class DwarfRaw(RawType):
     """A type's entry."""
 
-    def __init__(self, types: DwarfTypes, die: Optional[Die]) -> None:
-        self._types, self._dwarf = types, types.dwarf
+    def __init__(self, dwarf: Dwarf, die: Optional[Die]) -> None:
+        self._dwarf = dwarf
         self._members: Optional[List[RawMember]] = None
         self._enumerators: Optional[Dict[str, int]] = None
-        die, alias = strip_typedefs(types.dwarf, die)
+        die, alias = strip_typedefs(dwarf, die)
         self._die = die
         self.code = self._classify_die(die)
-        self.name = "" if die is None else types.dwarf.name(die) or alias
+        self.name = "" if die is None else dwarf.name(die) or alias
         self.size_bytes = 0 if die is None else read_number(die, AT_BYTE_SIZE) or 0
         if die is not None and self.code in ("pointer", "string") and not self.size_bytes:
             self.size_bytes = die.unit.address_bytes
@@ -712,7 +705,7 @@ class DwarfRaw(RawType):
             self._members = []
             for die in self._dwarf.children(self._die) if self._die is not None else ():
                 if die.tag == MEMBER and AT_DECLARATION not in die.values:
-                    kind = self._types.referred(die)
+                    kind = type_of(self._dwarf, self._dwarf.referred(die, AT_TYPE))
                     self._members.append((self._dwarf.name(die), read_location(die), AT_BIT_SIZE in die.values, kind))
         return self._members
 
@@ -722,7 +715,7 @@ class DwarfRaw(RawType):
             if die.tag == SUBRANGE:
                 bound, length = read_number(die, AT_UPPER_BOUND), read_number(die, AT_COUNT)
                 count *= length if length is not None else bound + 1 if bound is not None else 0
-        return self._types.referred(self._die) if self._die is not None else self, count
+        return type_of(self._dwarf, self._dwarf.referred(self._die, AT_TYPE)) if self._die is not None else self, count
 
     def enumerators(self) -> Dict[str, int]:
         if self._enumerators is None:
@@ -754,7 +747,7 @@ class DwarfReader(TypeReader):
     """
 
     def __init__(self, dwarf: Dwarf, unit: DwarfUnit, address: int) -> None:
-        self._dwarf, self._all = dwarf, DwarfTypes(dwarf)
+        self._dwarf = dwarf
         self._types: Dict[str, List[Die]] = {}
         self._enums: List[Die] = []
         self._variables: Dict[str, Die] = {}
@@ -785,18 +778,18 @@ class DwarfReader(TypeReader):
     def struct(self, name: str) -> Optional[RawType]:
         # tags before typedefs, as gdb's domains are asked
         for die in sorted(self._types.get(name, ()), key=lambda die: die.tag == TYPEDEF):
-            raw = self._all.of(die)
+            raw = type_of(self._dwarf, die)
             if raw.code == "enum" or (raw.code == "struct" and raw.members()):
                 return raw
         return None
 
     def variable(self, name: str) -> Optional[RawType]:
         die = self._variables.get(name)
-        return self._all.referred(die) if die is not None else None
+        return type_of(self._dwarf, self._dwarf.referred(die, AT_TYPE)) if die is not None else None
 
     def enum_with(self, enumerator: str) -> Optional[RawType]:
         for die in self._enums:
-            raw = self._all.of(die)
+            raw = type_of(self._dwarf, die)
             if enumerator in raw.enumerators():
                 return raw
         return None
@@ -842,30 +835,23 @@ SETS = ("set<", "multiset<", "unordered_set<", "unordered_multiset<")
 ENDS = (*MAPS, *SEQUENCES, *OWNERS, *SETS, "shared_ptr<", "weak_ptr<", "basic_string<")
 
 
-class DieLayouts:
-    """The types of one file, each made once: millions of blocks ask for few of them."""
-
-    def __init__(self, dwarf: Dwarf) -> None:
-        self.dwarf = dwarf
-        self._made: Dict[int, DieLayout] = {}
-
-    def of(self, die: Die) -> "Optional[DieLayout]":
-        """The type that an entry refers to, without typedefs and qualifiers."""
-        inner, _ = strip_typedefs(self.dwarf, self.dwarf.referred(die, AT_TYPE))
-        if inner is None:
-            return None
-        key = inner.unit.offset + inner.offset
-        if key not in self._made:
-            self._made[key] = DieLayout(self, inner)
-        return self._made[key]
+def layout_of(dwarf: Dwarf, die: Die) -> "Optional[DieLayout]":
+    """Return the type that an entry refers to, without typedefs and qualifiers, made once."""
+    inner, _ = strip_typedefs(dwarf, dwarf.referred(die, AT_TYPE))
+    if inner is None:
+        return None
+    key = inner.unit.offset + inner.offset
+    if key not in dwarf.layouts:
+        dwarf.layouts[key] = DieLayout(dwarf, inner)
+    return dwarf.layouts[key]
 
 
 class DieLayout(TypeLayout):
     """The type of one entry. Whatever is not understood has no members."""
 
-    def __init__(self, layouts: DieLayouts, die: Die) -> None:
-        self._layouts, self._die = layouts, die
-        self.name = layouts.dwarf.name(die)
+    def __init__(self, dwarf: Dwarf, die: Die) -> None:
+        self._dwarf, self._die = dwarf, die
+        self.name = dwarf.name(die)
         self._known: Dict[int, Optional[Tuple[str, TypeLayout]]] = {}
         """By offset what begins there."""
 
@@ -888,9 +874,9 @@ class DieLayout(TypeLayout):
         return None if offset else (text, here)
 
     def _find_member_at(self, offset: int) -> "Optional[Tuple[str, int, DieLayout]]":
-        dwarf = self._layouts.dwarf
+        dwarf = self._dwarf
         for die in dwarf.children(self._die):
-            made = self._layouts.of(die) if die.tag in (MEMBER, INHERITANCE) else None
+            made = layout_of(dwarf, die) if die.tag in (MEMBER, INHERITANCE) else None
             size = (read_number(made._die, AT_BYTE_SIZE) or made._die.unit.address_bytes) if made is not None else 0
             if made is not None and read_location(die) <= offset < read_location(die) + size:
                 name = dwarf.name(die) if die.tag == MEMBER else ""
@@ -900,7 +886,7 @@ class DieLayout(TypeLayout):
     def target(self) -> Optional[TypeLayout]:
         """See Layout."""
         if self._die.tag == POINTER:
-            return read_guarded(lambda: self._layouts.of(self._die))
+            return read_guarded(lambda: layout_of(self._dwarf, self._die))
         return read_guarded(lambda: self._find_parameter(0)) if self.name.startswith(OWNERS) else None
 
     def element(self) -> Optional[TypeLayout]:
@@ -910,8 +896,8 @@ class DieLayout(TypeLayout):
         return read_guarded(lambda: self._find_parameter(int(self.name.startswith(MAPS))))
 
     def _find_parameter(self, place: int) -> Optional[TypeLayout]:
-        parameters = [die for die in self._layouts.dwarf.children(self._die) if die.tag == TEMPLATE_TYPE]
-        return self._layouts.of(parameters[place]) if place < len(parameters) else None
+        parameters = [die for die in self._dwarf.children(self._die) if die.tag == TEMPLATE_TYPE]
+        return layout_of(self._dwarf, parameters[place]) if place < len(parameters) else None
 
 
 def read_guarded(find: Callable[[], Result]) -> Optional[Result]:
@@ -927,7 +913,7 @@ class VariableTypes:
 
     def __init__(self, file: ElfFile) -> None:
         self._file = file
-        self._layouts: Optional[DieLayouts] = None
+        self._dwarf: Optional[Dwarf] = None
         self._data = b""
         self._variables: Dict[int, List[Die]] = {}
         """By where the unit begins."""
@@ -937,12 +923,11 @@ class VariableTypes:
         return read_guarded(lambda: self._find_variable(address))
 
     def _find_variable(self, address: int) -> Optional[TypeLayout]:
-        if self._layouts is None:
-            self._layouts = DieLayouts(Dwarf(self._file))
-            sections = self._layouts.dwarf.sections
-            size = sections.size_bytes(".debug_info")
-            self._data = sections.read(".debug_info", 0, size) if size <= MOST_INFO_BYTES else b""
-        dwarf, written = self._layouts.dwarf, AT_ADDRESS + address.to_bytes(8, "little")
+        if self._dwarf is None:
+            self._dwarf = Dwarf(self._file)
+            size = self._dwarf.sections.size_bytes(".debug_info")
+            self._data = self._dwarf.sections.read(".debug_info", 0, size) if size <= MOST_INFO_BYTES else b""
+        dwarf, written = self._dwarf, AT_ADDRESS + address.to_bytes(8, "little")
         place = self._data.find(written)
         if place < 0:
             return None
@@ -952,7 +937,7 @@ class VariableTypes:
             self._variables[unit.offset] = list(_find_variables(dwarf, dwarf.root(unit), 0)) if is_small else []
         die = next((die for die in self._variables[unit.offset] if die.values[AT_LOCATION] == written[1:]), None)
         declared = die if die is None or AT_TYPE in die.values else dwarf.referred(die, AT_SPECIFICATION)
-        return self._layouts.of(declared) if declared is not None else None
+        return layout_of(dwarf, declared) if declared is not None else None
 
 
 def _find_variables(dwarf: Dwarf, parent: Die, depth: int) -> Iterator[Die]:

@@ -14,20 +14,7 @@ from typing import Callable, Dict, Iterator, List, Optional, Sequence, Set, Tupl
 from gdbheapx.arch import Architecture, Relocations, Unwinding
 from gdbheapx.budget import READ_SHIFT, WorkCounter
 from gdbheapx.inferior.base import ClassVtable, ObjectCode, StackCall, StackCopy
-from gdbheapx.inferior.elf.file import (
-    LETTERS_SHIFT,
-    PT_DYNAMIC,
-    PT_LOAD,
-    STT_OBJECT,
-    ElfFile,
-    ElfSymbol,
-    ProgramHeader,
-    parse_symbol,
-    read_c_string,
-    read_sleb,
-    read_uleb,
-    symbol_bytes,
-)
+from gdbheapx.inferior.elf import file as elf
 
 MASK = (1 << 64) - 1
 TWO: Dict[int, Callable[[int, int], int]] = {
@@ -68,7 +55,7 @@ def evaluate_expression(
         if 0x30 <= code < 0x50:
             value = code - 0x30
         elif 0x70 <= code < 0x90:
-            offset, at = read_sleb(data, at)
+            offset, at = elf.read_sleb(data, at)
             value = registers[code - 0x70] + offset if code - 0x70 in registers else None
         elif code in TWO and len(stack) > 1:
             two, operand = stack.pop(), stack.pop()
@@ -76,7 +63,7 @@ def evaluate_expression(
         elif code == 0x06 and stack:
             value = word(stack.pop())
         elif code == 0x23 and stack:
-            offset, at = read_uleb(data, at)
+            offset, at = elf.read_uleb(data, at)
             value = stack.pop() + offset
         elif code in (0x08, 0x09):
             value, at = data[at] - (256 if code == 0x09 and data[at] > 127 else 0), at + 1
@@ -118,7 +105,7 @@ class UnwindRow:
                 if until is not None and here > until:
                     return
             elif code >> 6 == 2:
-                offset, at = read_uleb(data, at)
+                offset, at = elf.read_uleb(data, at)
                 self._set_rule(code & 63, SAVED, offset * self._data_align)
             elif code >> 6 == 3:
                 self._restore_register(code & 63)
@@ -147,7 +134,7 @@ class UnwindRow:
         if code == 0x0B:
             self.register, self.offset, self.expression, self.rules = self._kept.pop()
             return at
-        operand, after = read_uleb(data, at)
+        operand, after = elf.read_uleb(data, at)
         if code == 0x0E:
             self.offset = operand
         elif code == 0x0F:
@@ -159,19 +146,19 @@ class UnwindRow:
         elif code in (0x07, 0x08):
             self._set_rule(operand, SAME if code == 0x08 else OTHER, -1)
         elif code == 0x13:
-            self.offset = read_sleb(data, at)[0] * align
+            self.offset = elf.read_sleb(data, at)[0] * align
         elif code in (0x10, 0x16):
-            size, after = read_uleb(data, after)
+            size, after = elf.read_uleb(data, after)
             self._set_rule(operand, EXPRESSION if code == 0x10 else VALUE, 0, data[after : after + size])
             after += size
         elif code in (0x05, 0x09, 0x0C):
-            two, after = read_uleb(data, after)
+            two, after = elf.read_uleb(data, after)
             if code == 0x0C:
                 self.register, self.offset = operand, two
             else:
                 self._set_rule(operand, *((SAVED, two * align) if code == 0x05 else (OTHER, two)))
         elif code in (0x11, 0x12):
-            two, after = read_sleb(data, after)
+            two, after = elf.read_sleb(data, after)
             if code == 0x12:
                 self.register, self.offset = operand, two * align
             else:
@@ -184,11 +171,11 @@ class UnwindRow:
 class CallFrames:
     """.eh_frame of a file."""
 
-    def __init__(self, file: ElfFile) -> None:
+    def __init__(self, file: elf.ElfFile) -> None:
         self._file, numbers = file, file.header.arch.unwinding
         self._return = None if numbers is None else numbers.pc if numbers.returns is None else numbers.returns
         headers = file.program_headers()
-        self._loads = [header for header in headers if header.type == PT_LOAD]
+        self._loads = [header for header in headers if header.type == elf.PT_LOAD]
         self._table: List[Tuple[int, int]] = []
         entry = next((header for header in headers if header.type == PT_GNU_EH_FRAME), None)
         if entry is not None and numbers is not None and file.header.word_bytes == 8 and file.header.little_endian:
@@ -220,16 +207,13 @@ class CallFrames:
 
     def row(self, address: int) -> Optional[UnwindRow]:
         """Return the unwind row for an address in the file."""
+        following = bisect_right(self._table, (address, 1 << 64))
         try:
-            return self._find_row(address)
+            return self._run_entry(address, self._table[following - 1][1]) if following else None
         except (IndexError, struct.error, ValueError):  # cut off, or of a form that is not read
             return None
 
-    def _find_row(self, address: int) -> Optional[UnwindRow]:
-        following = bisect_right(self._table, (address, 1 << 64))
-        if not following:
-            return None
-        place = self._table[following - 1][1]
+    def _run_entry(self, address: int, place: int) -> Optional[UnwindRow]:
         data = self._read_sized_bytes(place)
         common = self._read_common_entry(place + 4 - struct.unpack_from("<i", data)[0])
         if common is None:
@@ -241,7 +225,7 @@ class CallFrames:
             return None
         at = 12
         if has_size:
-            length, at = read_uleb(data, at)
+            length, at = elf.read_uleb(data, at)
             at += length
         self._file.work.spend(len(program) + len(data))
         row.run(program, None)
@@ -254,14 +238,14 @@ class CallFrames:
         data = self._read_sized_bytes(address)
         end = data.index(b"\0", 5)
         words, at = data[5:end].decode("ascii"), end + 1
-        code, at = read_uleb(data, at)
-        align, at = read_sleb(data, at)
-        returns, at = (data[at], at + 1) if data[4] == 1 else read_uleb(data, at)
+        code, at = elf.read_uleb(data, at)
+        align, at = elf.read_sleb(data, at)
+        returns, at = (data[at], at + 1) if data[4] == 1 else elf.read_uleb(data, at)
         if returns != self._return or (words and not words.startswith("z")):
             return None
         encoding, program = 0, at
         if words:
-            length, at = read_uleb(data, at)
+            length, at = elf.read_uleb(data, at)
             program = at + length
         for letter in words[1:]:
             if letter == "R":
@@ -365,17 +349,23 @@ MOST_VTABLES = 200_000
 class ElfImage:
     """The loaded parts of one file."""
 
-    def __init__(self, file: ElfFile) -> None:
+    def __init__(self, file: elf.ElfFile) -> None:
         self.file = file
         self.word_bytes = file.header.word_bytes
-        self._loads: List[ProgramHeader] = [header for header in file.program_headers() if header.type == PT_LOAD]
-        self._letters = WorkCounter(file.path, MOST_NAMES_BYTES >> LETTERS_SHIFT)
+        self._loads: List[elf.ProgramHeader] = [header for header in file.program_headers() if header.type == elf.PT_LOAD]
+        self._letters = WorkCounter(file.path, MOST_NAMES_BYTES >> elf.LETTERS_SHIFT)
         self._piece = (0, b"")
         """Where the last part of a sorted list of words was read, and what it was."""
         self._is_wide = self.word_bytes == 8
         self._dynamic: Dict[int, int] = {}
-        self._read_dynamic()
-        self._names: Dict[int, Tuple[str, ElfSymbol]] = {}
+        form = file.header.order + ("qQ" if self._is_wide else "iI")
+        for entry in file.program_headers():
+            data = file.pread(entry.offset, min(entry.filesz, 1 << 16)) if entry.type == elf.PT_DYNAMIC else b""
+            for tag, value in struct.iter_unpack(form, data[: len(data) // (2 * self.word_bytes) * 2 * self.word_bytes]):
+                if tag == 0:
+                    break
+                self._dynamic.setdefault(tag, value)
+        self._names: Dict[int, Tuple[str, elf.ElfSymbol]] = {}
         self.own: Dict[int, int] = {}
         """Where the dynamic linker writes a pointer to this object, and to what address."""
         self.imported: Dict[int, Tuple[str, int]] = {}
@@ -413,7 +403,7 @@ class ElfImage:
         if b"\0" not in data:
             data = self.read(address, MOST_TEXT_BYTES)
         text, end, _ = data.partition(b"\0")
-        self._letters.spend(len(text) >> LETTERS_SHIFT)
+        self._letters.spend(len(text) >> elf.LETTERS_SHIFT)
         return text if end else None
 
     def words_in(self, values: Set[int]) -> List[int]:
@@ -461,16 +451,6 @@ class ElfImage:
                     at = data.find(pattern, at + 1)
         return sorted(set(addresses))
 
-    def _read_dynamic(self) -> None:
-        form = self.file.header.order + ("qQ" if self._is_wide else "iI")
-        for entry in self.file.program_headers():
-            if entry.type == PT_DYNAMIC:
-                data = self.file.pread(entry.offset, min(entry.filesz, 1 << 16))
-                for tag, value in struct.iter_unpack(form, data[: len(data) // (2 * self.word_bytes) * 2 * self.word_bytes]):
-                    if tag == 0:
-                        break
-                    self._dynamic.setdefault(tag, value)
-
     def table(self, start: int, size: int, form: str) -> Iterator[Tuple[int, ...]]:
         """The rows of a table of relocations; `start`, `size`: their tags in the dynamic section."""
         step = struct.calcsize(form)
@@ -515,17 +495,17 @@ class ElfImage:
             else:
                 self.imported[place] = (name, plus)
 
-    def symbol(self, number: int) -> Tuple[str, ElfSymbol]:
+    def symbol(self, number: int) -> Tuple[str, elf.ElfSymbol]:
         """An entry of .dynsym."""
         if number not in self._names:
-            size = symbol_bytes(self.word_bytes)
+            size = elf.symbol_bytes(self.word_bytes)
             data = self.read(self._dynamic.get(DT_SYMTAB, 0) + number * size, size)
-            name, symbol = parse_symbol(self.file.header.order, self.word_bytes, data.ljust(size, b"\0"))
+            name, symbol = elf.parse_symbol(self.file.header.order, self.word_bytes, data.ljust(size, b"\0"))
             text = self.read(self._dynamic.get(DT_STRTAB, 0) + name, 256)
             if b"\0" not in text:
                 text = self.read(self._dynamic.get(DT_STRTAB, 0) + name, MOST_TEXT_BYTES)
-            self._names[number] = (read_c_string(text, 0), symbol)
-            self._letters.spend(len(self._names[number][0]) >> LETTERS_SHIFT)
+            self._names[number] = (elf.read_c_string(text, 0), symbol)
+            self._letters.spend(len(self._names[number][0]) >> elf.LETTERS_SHIFT)
         return self._names[number]
 
     def _iterate_relr(self) -> Iterator[int]:
@@ -543,7 +523,7 @@ class ElfImage:
             at += bits * self.word_bytes
 
 
-def find_raw_vtables(file: ElfFile, with_symbols: Sequence[ElfFile] = ()) -> Dict[int, ClassVtable]:
+def find_raw_vtables(file: elf.ElfFile, with_symbols: Sequence[elf.ElfFile] = ()) -> Dict[int, ClassVtable]:
     """Address point in the file -> vtable. `with_symbols`: files that may have symbols for it, such as its debug file."""
     image = ElfImage(file)
     known = list(_find_vtable_symbols([file, *with_symbols]))
@@ -560,11 +540,11 @@ def find_raw_vtables(file: ElfFile, with_symbols: Sequence[ElfFile] = ()) -> Dic
     return dict(sorted(by_address.items())[:MOST_VTABLES])
 
 
-def _find_vtable_symbols(files: Sequence[ElfFile]) -> Iterator[Tuple[int, int, str]]:
+def _find_vtable_symbols(files: Sequence[elf.ElfFile]) -> Iterator[Tuple[int, int, str]]:
     """(start, end, mangled class name) of every vtable that has a symbol."""
     met: Set[Tuple[int, int]] = set()
     for file in files:
-        for name, symbol in file.every_symbol(True, (STT_OBJECT,)):
+        for name, symbol in file.every_symbol(True, (elf.STT_OBJECT,)):
             place = (symbol.value, symbol.value + symbol.size_bytes)
             if name.startswith(VTABLE) and symbol.size_bytes and place not in met:
                 met.add(place)
@@ -660,14 +640,14 @@ DT_PLTRELSZ, DT_JMPREL = 2, 23
 MOST_CODE_BYTES = 512 << 20
 
 
-def read_code(file: ElfFile) -> Optional[ObjectCode]:
+def read_code(file: elf.ElfFile) -> Optional[ObjectCode]:
     """Read an object's code with its functions and call slots; None for a machine whose code is not read."""
     header = file.header
     if header.arch.relocations is None or header.word_bytes != 8 or not header.little_endian:
         return None
     image, left, parts = ElfImage(file), MOST_CODE_BYTES, []
     for segment in file.program_headers():
-        if segment.type == PT_LOAD and segment.executable:
+        if segment.type == elf.PT_LOAD and segment.executable:
             data = file.pread(segment.offset, min(segment.filesz, left))
             left -= len(data)
             parts.append((segment.vaddr, data))

@@ -8,30 +8,7 @@ from typing import Callable, Dict, Iterator, List, Optional, Set, Tuple
 
 from gdbheapx.arch import Relocations
 from gdbheapx.budget import READ_SHIFT, WorkCounter, ends_with_work
-from gdbheapx.inferior.elf.file import (
-    LETTERS_SHIFT,
-    MOST_NOTE_PARTS,
-    MOST_SEGMENTS,
-    PT_DYNAMIC,
-    PT_LOAD,
-    PT_NOTE,
-    PT_PHDR,
-    PT_TLS,
-    ElfHeader,
-    ElfSymbol,
-    ProgramHeader,
-    count_letters,
-    find_build_id,
-    find_name_starts,
-    find_substrings,
-    parse_header,
-    parse_notes,
-    parse_program_headers,
-    parse_symbol,
-    program_header_bytes,
-    read_c_string,
-    symbol_bytes,
-)
+from gdbheapx.inferior.elf import file as elf
 
 AT_PHDR, AT_PHNUM, AT_BASE = 3, 5, 7
 DT_NEEDED = 1
@@ -62,7 +39,7 @@ BEHIND_SYMBOLS = (DT_HASH, DT_STRTAB, DT_RELA, DT_REL, DT_JMPREL, DT_GNU_HASH, D
 class NumberReader:
     """Numbers and strings out of a reader of bytes."""
 
-    def __init__(self, read: Read, header: ElfHeader) -> None:
+    def __init__(self, read: Read, header: elf.ElfHeader) -> None:
         self.read = read
         self.header = header
         self.word_bytes = header.word_bytes
@@ -96,7 +73,7 @@ class Loaded:
         base: int,
         dynamic: Optional[int],
         is_executable: bool,
-        headers: Optional[List[ProgramHeader]] = None,
+        headers: Optional[List[elf.ProgramHeader]] = None,
     ) -> None:
         """`dynamic`: address of its dynamic section, 0 if it has none; None: program headers say where it is."""
         self.memory = memory
@@ -113,39 +90,39 @@ class Loaded:
         self.end = base
         """Where the image ends, if its headers do not say."""
         if dynamic is None:
-            dynamic = next((base + entry.vaddr for entry in self.program_headers() if entry.type == PT_DYNAMIC), 0)
+            dynamic = next((base + entry.vaddr for entry in self.program_headers() if entry.type == elf.PT_DYNAMIC), 0)
         self._dynamic_at = dynamic
 
-    def program_headers(self) -> List[ProgramHeader]:
+    def program_headers(self) -> List[elf.ProgramHeader]:
         """Return the program headers by the ELF header at the start of the image; empty if not in memory."""
         if self._headers is None:
-            header = parse_header(self.memory.read(self.base, 64))
+            header = elf.parse_header(self.memory.read(self.base, 64))
             self._headers = []
             if header is not None:
-                size_bytes = min(header.phnum, MOST_SEGMENTS) * program_header_bytes(header.word_bytes)
+                size_bytes = min(header.phnum, elf.MOST_SEGMENTS) * elf.program_header_bytes(header.word_bytes)
                 raw = self.memory.read(self.base + header.phoff, size_bytes)
-                self._headers = parse_program_headers(header.order, header.word_bytes, raw)
+                self._headers = elf.parse_program_headers(header.order, header.word_bytes, raw)
         return self._headers
 
     def span(self) -> Tuple[int, int]:
         """First address and end of the image; if its headers are not in memory, what else is known of it, or (base, base)."""
-        loads = [entry for entry in self.program_headers() if entry.type == PT_LOAD]
+        loads = [entry for entry in self.program_headers() if entry.type == elf.PT_LOAD]
         if not loads:
             return self.base, self.end
         return self.base + min(entry.vaddr for entry in loads), self.base + max(entry.vaddr + entry.memsz for entry in loads)
 
     def build_id(self) -> Optional[str]:
         """Return its build-id by the notes in memory."""
-        for entry in [part for part in self.program_headers() if part.type == PT_NOTE][:MOST_NOTE_PARTS]:
+        for entry in [part for part in self.program_headers() if part.type == elf.PT_NOTE][: elf.MOST_NOTE_PARTS]:
             data = self.memory.read(self.base + entry.vaddr, min(entry.filesz, 4096))
-            build_id = find_build_id(parse_notes(self.memory.header.order, data, entry.align))
+            build_id = elf.find_build_id(elf.parse_notes(self.memory.header.order, data, entry.align))
             if build_id:
                 return build_id
         return None
 
-    def tls_segment(self) -> Optional[ProgramHeader]:
+    def tls_segment(self) -> Optional[elf.ProgramHeader]:
         """PT_TLS."""
-        return next((entry for entry in self.program_headers() if entry.type == PT_TLS), None)
+        return next((entry for entry in self.program_headers() if entry.type == elf.PT_TLS), None)
 
     def static_distance(self) -> Optional[int]:
         """Return what its block's address is from any thread pointer, as the C library's own link map says; 0: the block does not come with
@@ -196,16 +173,16 @@ class Loaded:
         inside = start <= value < end if end > start else value >= self.base
         return value if inside else value + self.base
 
-    def symbol_at(self, index: int) -> Optional[Tuple[int, ElfSymbol]]:
+    def symbol_at(self, index: int) -> Optional[Tuple[int, elf.ElfSymbol]]:
         """(offset of its name, symbol) of one entry of .dynsym."""
-        table, size = self.pointer(DT_SYMTAB), symbol_bytes(self.memory.word_bytes)
+        table, size = self.pointer(DT_SYMTAB), elf.symbol_bytes(self.memory.word_bytes)
         data = self.memory.read(table + index * size, size) if table else b""
-        return parse_symbol(self.memory.header.order, self.memory.word_bytes, data) if len(data) == size else None
+        return elf.parse_symbol(self.memory.header.order, self.memory.word_bytes, data) if len(data) == size else None
 
-    def lookup(self, name: bytes) -> Optional[ElfSymbol]:
+    def lookup(self, name: bytes) -> Optional[elf.ElfSymbol]:
         """The exported, defined symbol of that name; the default version where there are several."""
         strings = self.pointer(DT_STRTAB)
-        hidden: Optional[ElfSymbol] = None
+        hidden: Optional[elf.ElfSymbol] = None
         for index in self._iterate_candidates(name) if strings else ():
             entry = self.symbol_at(index)
             if entry is None or not entry[1].section or self.memory.string((strings or 0) + entry[0], len(name) + 1) != name:
@@ -217,37 +194,34 @@ class Loaded:
             return entry[1]
         return hidden
 
-    def names_ending(self, suffix: str) -> List[str]:
-        """Every exported, defined name that ends so, after at most MOST_PREFIX_BYTES."""
-        return sorted(set(self._names_ending(suffix.encode() + b"\0")))
-
     @ends_with_work
-    def _names_ending(self, suffix: bytes) -> Iterator[str]:
-        strings = self.pointer(DT_STRTAB)
+    def names_ending(self, ending: str) -> Iterator[str]:
+        """Yield exported, defined names that end so, after at most MOST_PREFIX_BYTES."""
+        suffix, strings = ending.encode() + b"\0", self.pointer(DT_STRTAB)
         text = self.memory.read(strings, min(self.dynamic().get(DT_STRSZ, 0), MAX_STRING_BYTES)) if strings else b""
-        for at in find_substrings(text, suffix, self._work):
-            for start in find_name_starts(text, at):
+        for at in elf.find_substrings(text, suffix, self._work):
+            for start in elf.find_name_starts(text, at):
                 self._work.spend(READ_STEPS)
                 name = text[start : at + len(suffix) - 1]
                 if self.lookup(name) is not None:
                     yield name.decode("ascii", "replace")
 
     @ends_with_work
-    def exported_symbols(self) -> Iterator[Tuple[str, ElfSymbol]]:
+    def exported_symbols(self) -> Iterator[Tuple[str, elf.ElfSymbol]]:
         """(name, symbol) of every defined one in .dynsym, as far as table and names are in memory: kernels dump the first page of a file,
         and all of it where coredump_filter says so."""
-        table, strings, size = self.pointer(DT_SYMTAB), self.pointer(DT_STRTAB), symbol_bytes(self.memory.word_bytes)
+        table, strings, size = self.pointer(DT_SYMTAB), self.pointer(DT_STRTAB), elf.symbol_bytes(self.memory.word_bytes)
         if not table or not strings:
             return
         text = self.memory.read(strings, min(self.dynamic().get(DT_STRSZ, 0), MAX_STRING_BYTES))
         behind = [place for place in (self.pointer(tag) for tag in BEHIND_SYMBOLS) if place and place > table]
         data = self.memory.read(table, min(min(behind) - table, MAX_EXPORTED * size)) if text and behind else b""
-        letters = count_letters(text, self._work.name)
+        letters = elf.count_letters(text, self._work.name)
         for at in range(0, len(data) // size * size, size):
-            name_at, symbol = parse_symbol(self.memory.header.order, self.memory.word_bytes, data[at : at + size])
-            name = read_c_string(text, name_at)
+            name_at, symbol = elf.parse_symbol(self.memory.header.order, self.memory.word_bytes, data[at : at + size])
+            name = elf.read_c_string(text, name_at)
             self._work.spend(1 + (len(name) >> READ_SHIFT))
-            letters.spend(len(name) >> LETTERS_SHIFT)
+            letters.spend(len(name) >> elf.LETTERS_SHIFT)
             if symbol.section and name and name.isprintable():
                 yield name, symbol
 
@@ -275,7 +249,7 @@ class Loaded:
 class LinkMap:
     """List of the loaded objects of a process, in the dynamic linker's order."""
 
-    def __init__(self, read: Read, header: ElfHeader, auxv: Dict[int, int]) -> None:
+    def __init__(self, read: Read, header: elf.ElfHeader, auxv: Dict[int, int]) -> None:
         self.memory = NumberReader(read, header)
         self._auxv = auxv
         self._loaded: Optional[List[Loaded]] = None
@@ -322,13 +296,13 @@ class LinkMap:
         if not at or not count:
             return None
         word = self.memory.word_bytes
-        data = self.memory.read(at, min(count, 4096) * program_header_bytes(word))
-        headers = parse_program_headers(self.memory.header.order, word, data)
+        data = self.memory.read(at, min(count, 4096) * elf.program_header_bytes(word))
+        headers = elf.parse_program_headers(self.memory.header.order, word, data)
         base = None
         for entry in headers:
-            if entry.type == PT_PHDR:
+            if entry.type == elf.PT_PHDR:
                 base = at - entry.vaddr
-            elif entry.type == PT_LOAD and base is None and entry.offset == 0:
+            elif entry.type == elf.PT_LOAD and base is None and entry.offset == 0:
                 base = at - entry.vaddr - (64 if word == 8 else 52)
         if base is None:
             return None
@@ -340,25 +314,18 @@ class LinkMap:
         if is_loader:  # ld.so run as a program: it exports its own r_debug
             symbol = executable.lookup(b"_r_debug") if executable.dynamic() else None
             debug = executable.base + symbol.value if symbol else None
-        if not debug:
-            return
-        for place in self._iterate_heads(debug):
-            self._follow_chain(place, executable, is_loader)
-            if is_loader and self._loader_place is None:
-                self._loader_place = len(self._loaded or ())
-
-    def _iterate_heads(self, debug: int) -> Iterator[int]:
-        """r_map of every namespace: from version 2 on r_next follows the classic five fields."""
         word = self.memory.word_bytes
         seen: Set[int] = set()
-        while debug and debug not in seen and len(seen) < 64:
+        while debug and debug not in seen and len(seen) < 64:  # r_map of every namespace
             seen.add(debug)
             head = self.memory.word(debug + word)
             if head is None:
                 self.complete = False
                 return
-            yield head
-            version = self.memory.number(debug, 4) or 0
+            self._follow_chain(head, executable, is_loader)
+            if is_loader and self._loader_place is None:
+                self._loader_place = len(self._loaded or ())
+            version = self.memory.number(debug, 4) or 0  # from 2 on r_next follows the classic five fields
             debug = (self.memory.word(debug + 5 * word) or 0) if version >= 2 else 0
 
     def _follow_chain(self, node: int, executable: Loaded, is_loader: bool) -> None:
@@ -460,40 +427,26 @@ def find_tls(loaded: Loaded, original: Optional[Original] = None) -> Optional[Tl
     if types is None or types.module is None:
         return None
     module: Optional[int] = None
-    for slot, kind, symbol, addend in find_tls_relocations(loaded, types):
-        if kind == types.offset:
-            if addend is None:  # it stood in the slot itself, and ld.so has written over it; with a symbol linkers leave 0 there
-                addend = 0 if symbol else original(slot - loaded.base) if original is not None else None
-            offset = None if addend is None else _block_offset(loaded, slot, symbol, addend)
-            if offset is not None:
-                return STATIC_TLS, offset
-        elif kind == types.module and module is None and _is_own(loaded, symbol):
-            module = loaded.memory.word(slot) or None
-    if module is None and loaded.is_executable:
-        offset = local_exec_offset(loaded)
-        return None if offset is None else (STATIC_TLS, offset)
-    return None if module is None else (DTV, module)
-
-
-def _is_own(loaded: Loaded, symbol: int) -> bool:
-    """The relocation is about the object's own block, not about a variable of another object."""
-    entry = loaded.symbol_at(symbol) if symbol else None
-    return not symbol or (entry is not None and entry[1].section != 0)
-
-
-def _block_offset(loaded: Loaded, slot: int, symbol: int, addend: int) -> Optional[int]:
-    """The slot holds block + symbol's value + addend, counted from the thread pointer."""
-    value = loaded.memory.word(slot)
-    if value is None:
-        return None
-    if symbol:
-        entry = loaded.symbol_at(symbol)
-        if entry is None or not entry[1].section:  # defined in another object
-            return None
-        addend += entry[1].value
     half = 1 << (8 * loaded.memory.word_bytes - 1)
-    value = (value - addend) & (2 * half - 1)
-    return value - 2 * half if value >= half else value
+    for slot, kind, symbol, addend in find_tls_relocations(loaded, types):
+        if kind == types.module and module is not None:
+            continue
+        entry = loaded.symbol_at(symbol) if symbol else None
+        if symbol and (entry is None or not entry[1].section):  # about a variable of another object
+            continue
+        value = loaded.memory.word(slot)
+        if kind == types.module:
+            module = value or None
+            continue
+        if addend is None:  # it stood in the slot itself, and ld.so has written over it; with a symbol linkers leave 0 there
+            addend = 0 if symbol else original(slot - loaded.base) if original is not None else None
+        if addend is not None and value is not None:  # block + symbol's value + addend, counted from the thread pointer
+            offset = (value - addend - (entry[1].value if entry is not None else 0)) & (2 * half - 1)
+            return STATIC_TLS, offset - 2 * half if offset >= half else offset
+    if module is None and loaded.is_executable:
+        local = local_exec_offset(loaded)
+        return None if local is None else (STATIC_TLS, local)
+    return None if module is None else (DTV, module)
 
 
 def find_tls_relocations(loaded: Loaded, types: Relocations) -> List[Tuple[int, int, int, Optional[int]]]:

@@ -76,7 +76,7 @@ def test_room_is_looked_for_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     data = gzip.compress(core_bytes(*noise(600), claimed_pages=1 << 40))
     with pytest.raises(core_file.CannotUnpack) as refused:
         unpack(tmp_path, data)
-    assert "no room" in refused.value.cause and "TMPDIR" in refused.value.hint and not written
+    assert "no room" in refused.value.message and "TMPDIR" in refused.value.hint and not written
 
 
 def test_room_is_looked_for_while_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,7 +93,7 @@ def test_room_is_looked_for_while_writing(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(core_file, "RESERVE_BYTES", 4 << 20)
     with pytest.raises(core_file.CannotUnpack) as refused:
         unpack(tmp_path, gzip.compress(core_bytes(*noise(3000)), 0))
-    assert "no room" in refused.value.cause and len(asked) == 3
+    assert "no room" in refused.value.message and len(asked) == 3
 
 
 @pytest.mark.parametrize("inside", [b"text " * 100_000, b"", b"\x7fEL", bytes(1 << 22)], ids=["text", "nothing", "less than a header", "zeros"])
@@ -134,7 +134,7 @@ def test_a_library_that_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert form is not None
     with pytest.raises(core_file.CannotUnpack) as refused:
         core_file.unpack_core(str(path), form)
-    assert module in refused.value.cause and "gdbheapx[cores]" in refused.value.hint and form.tool in refused.value.hint
+    assert module in refused.value.message and "gdbheapx[cores]" in refused.value.hint and form.tool in refused.value.hint
 
 
 def test_a_zstandard_that_is_too_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,4 +149,4 @@ def test_a_zstandard_that_is_too_old(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(library, "ZstdDecompressor", lambda **given: Old())
     with pytest.raises(core_file.CannotUnpack) as refused:
         unpack(tmp_path, pack(".zst", core_bytes(*noise(2))))
-    assert "zstandard" in refused.value.cause
+    assert "zstandard" in refused.value.message

@@ -59,18 +59,6 @@ from gdbheapx.analysis.census.world import (
     used_blocks,
 )
 from gdbheapx.analysis.reachability import paths as steps
-from gdbheapx.analysis.reachability.paths import (
-    ALL_WORDS,
-    TEXT_BYTES,
-    TEXT_WORDS,
-    Hop,
-    Namer,
-    PathMove,
-    PathStep,
-    Start,
-    decode_text,
-    quote_text,
-)
 from gdbheapx.hints import hint_command
 from gdbheapx.kernel.blocks.signatures import AT_LEAST, AT_MOST, EQUAL, IN_RANGES, IN_SET, NOT_EQUAL, Condition, NumberSet, SignatureRow
 from gdbheapx.kernel.blocks.stream import NativeBlocks
@@ -114,7 +102,7 @@ class RubyContext(NamedTuple):
     """The innermost."""
 
 
-class RubyNamer(Namer):
+class RubyNamer(steps.Namer):
     """Constants are starts, and what classes keep; then global variables, the variables of the object that scripts run in, and local
     ones."""
 
@@ -135,7 +123,7 @@ class RubyNamer(Namer):
         self._known_threads: Optional[Sequence[int]] = None
         self._owning = owning_words(objects.layout)
 
-    def starts(self) -> Iterable[Start]:
+    def starts(self) -> Iterable[steps.Start]:
         """Return constants, variables and frames, breadth first, so that a module gets its shortest name."""
         walk = [(self._top, "")]
         self._classes[self._top] = "Object"
@@ -152,22 +140,22 @@ class RubyNamer(Namer):
                     yield _make_start(value, steps.VARIABLE, name)
         for context in self._find_contexts():
             for function, name, value in list_ruby_locals(self._objects, context):
-                first = PathStep(steps.FRAME, "frame %s: " % function, None)
-                yield Start(value, [first, PathStep(steps.LOCAL, name, TargetAddress(value))])
+                first = steps.PathStep(steps.FRAME, "frame %s: " % function, None)
+                yield steps.Start(value, [first, steps.PathStep(steps.LOCAL, name, TargetAddress(value))])
         for address in self._find_threads():
             yield from self._of_thread(address, [address, self._objects.data(address, self._objects.slot(address))])
         for context in self._find_contexts():
             yield from self._of_thread(context.thread, [context.address])
 
-    def _of_thread(self, address: int, places: Sequence[int]) -> Iterator[Start]:
+    def _of_thread(self, address: int, places: Sequence[int]) -> Iterator[steps.Start]:
         """Yield the thread object and the memory that C code keeps for it: saved registers, too, so that frames come first."""
         slot = self._objects.slot(address)
         name = (self._objects.class_path(self._objects.real_class(slot)) if slot else None) or TYPES[DATA]
         for place in filter(None, places):
             self._of_threads.add(place)
-            yield Start(place, [PathStep(steps.FRAME, "%s 0x%x" % (name, address), TargetAddress(address))])
+            yield steps.Start(place, [steps.PathStep(steps.FRAME, "%s 0x%x" % (name, address), TargetAddress(address))])
 
-    def _of_class(self, class_: int, path: str, walk: List[Tuple[int, str]]) -> Iterator[Start]:
+    def _of_class(self, class_: int, path: str, walk: List[Tuple[int, str]]) -> Iterator[steps.Start]:
         """Yield a class's constants, and its own variables. Modules among them go to the end of the walk."""
         objects, prefix = self._objects, path + "::" if path else ""
         for name, value in objects.constants(class_):
@@ -181,8 +169,8 @@ class RubyNamer(Namer):
                 walk.append((value, prefix + name))
         for name, value in objects.class_variables(class_):
             if name.startswith("@") and objects.type_of(value):
-                first = PathStep(steps.TYPE, path or "Object", TargetAddress(class_))
-                yield Start(value, [first, PathStep(steps.ATTRIBUTE, "." + name, TargetAddress(value))])
+                first = steps.PathStep(steps.TYPE, path or "Object", TargetAddress(class_))
+                yield steps.Start(value, [first, steps.PathStep(steps.ATTRIBUTE, "." + name, TargetAddress(value))])
 
     def _find_main_object(self) -> Optional[int]:
         """Return the object of the top level: of class Object, with methods of its own, and known to the VM or a frame."""
@@ -208,7 +196,7 @@ class RubyNamer(Namer):
                 yield name, value
 
     def owning_words(self, signature: Optional[str]) -> int:
-        return ALL_WORDS if signature is None else self._owning.get(signature, ALL_WORDS & ~HEAD)
+        return steps.ALL_WORDS if signature is None else self._owning.get(signature, steps.ALL_WORDS & ~HEAD)
 
     def owns_nothing(self) -> Iterable[int]:
         """Return stacks of threads and fibers and of the collector, which keep leftovers of ended frames; the names of a class's
@@ -292,21 +280,21 @@ class RubyNamer(Namer):
                 return self._objects.words(words[THREAD_VM], VM_WORDS)
         return ()
 
-    def begin_path(self, start: Start) -> PathMove:
+    def begin_path(self, start: steps.Start) -> steps.PathMove:
         """Begin a path at an object. Its memory is its slot and all blocks up to the next object. See Namer."""
-        return PathMove(start.address, start.steps)
+        return steps.PathMove(start.address, start.steps)
 
-    def follow_pointer(self, position: int, hop: Hop, below: Hop) -> Optional[PathMove]:
+    def follow_pointer(self, position: int, hop: steps.Hop, below: steps.Hop) -> Optional[steps.PathMove]:
         """Follow a pointer; None after the end of an array, in the rest of a block of malloc's, and in a free place of a table. See
         Namer.
         """
         owner, offset = hop.address if self._objects.is_slot(hop.address) else position, hop.find_offset()
         if offset is None:
-            return PathMove(owner)
+            return steps.PathMove(owner)
         if not self._objects.is_slot(below.address):
-            return PathMove(owner) if self._leads_on(owner, hop.address + offset, hop.address) else None
+            return steps.PathMove(owner) if self._leads_on(owner, hop.address + offset, hop.address) else None
         step = self._find_step(owner, hop.address + offset)
-        return PathMove(owner, [PathStep(*step, TargetAddress(below.address))]) if step is not None else None
+        return steps.PathMove(owner, [steps.PathStep(*step, TargetAddress(below.address))]) if step is not None else None
 
     def _leads_on(self, owner: int, place: int, block: int) -> bool:
         """Return True if the pointer at a place leads to memory that the object has outside its slot, not to another object."""
@@ -382,9 +370,9 @@ class RubyNamer(Namer):
             return "%d" % ((key >> 1) - (key >> 63 << 63))
         name = self._objects.symbol(key)
         if name is not None:
-            return ":" + name if name.isidentifier() else ":" + quote_text(name, ESCAPES)
+            return ":" + name if name.isidentifier() else ":" + steps.quote_text(name, ESCAPES)
         text = self._objects.text(key)
-        return quote_text(text, ESCAPES) if text is not None else None
+        return steps.quote_text(text, ESCAPES) if text is not None else None
 
     def contents(self, address: int, size_bytes: int, signature: Optional[str]) -> Optional[str]:
         slot = self._objects.slot(address)
@@ -409,12 +397,12 @@ class RubyNamer(Namer):
         values: Iterable[int]
         if kind == HASH:
             table = self._objects.table(address, slot)
-            entries = self._objects.entries(table._replace(bound=min(table.bound, TEXT_WORDS)) if table is not None else None)
+            entries = self._objects.entries(table._replace(bound=min(table.bound, steps.TEXT_WORDS)) if table is not None else None)
             values = [key for key, _ in entries]
         else:
             within = {ARRAY: self._objects.array, STRUCT: self._objects.members, OBJECT: self._objects.variables}.get(kind)
             first, count = within(address, slot) if within is not None else (address, size_bytes // 8)
-            values = self._objects.words(first, min(count, TEXT_WORDS))
+            values = self._objects.words(first, min(count, steps.TEXT_WORDS))
         return (text for text in map(self._read_text_start, values) if text is not None)
 
     def named_texts(self, address: int, size_bytes: int, signature: Optional[str]) -> Iterable[Tuple[str, str]]:
@@ -425,7 +413,7 @@ class RubyNamer(Namer):
             told: Iterable[Tuple[str, int]] = self._variables_of(address)
         elif kind == STRUCT:
             first, count = self._objects.members(address, slot)
-            told = zip(self._objects.members_of(self._objects.real_class(slot)), self._objects.words(first, min(count, TEXT_WORDS)))
+            told = zip(self._objects.members_of(self._objects.real_class(slot)), self._objects.words(first, min(count, steps.TEXT_WORDS)))
         else:
             return ()
         texts = ((name, self._read_text_start(value)) for name, value in told)
@@ -437,7 +425,7 @@ class RubyNamer(Namer):
         if not slot or slot[0] & TYPE_MASK != STRING:
             return self._objects.symbol(value)
         place, size = self._objects.bytes_of(slot, value)
-        return decode_text(self._objects.world.read(place, min(size, TEXT_BYTES)))
+        return steps.decode_text(self._objects.world.read(place, min(size, steps.TEXT_BYTES)))
 
 
 def _find_index(address: int, first: int, count: int) -> Optional[int]:
@@ -450,8 +438,8 @@ def _entry_of(table: RubyTable, address: int) -> Optional[Tuple[int, bool]]:
     return (number, rest == table.key_offset) if 0 <= number < table.bound and 0 <= rest - table.key_offset <= 8 else None
 
 
-def _make_start(value: int, kind: str, name: str) -> Start:
-    return Start(value, [PathStep(kind, name, TargetAddress(value))])
+def _make_start(value: int, kind: str, name: str) -> steps.Start:
+    return steps.Start(value, [steps.PathStep(kind, name, TargetAddress(value))])
 
 
 CONTEXT_WORDS, MOST_STACK_WORDS = 48, 1 << 24
@@ -658,7 +646,7 @@ class Ruby(Recogniser):
             memory.append(Inner(blocks, self.module, name, taken, free, overhead, UNIT_BYTES, is_collected=True))
         return memory
 
-    def namer(self, world: World) -> Optional[Namer]:
+    def namer(self, world: World) -> Optional[steps.Namer]:
         found, young = world.once(make_ruby_reader), world.once(read_transient_heap)
         top = object_class(found) if found is not None and found.symbols else None
         if found is None or top is None:
