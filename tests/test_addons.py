@@ -4,14 +4,16 @@ Files: addon_loader.py.
 """
 
 import ast
+import functools
 import json
 import os
+import platform
 import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Iterator, List, NamedTuple, Sequence
+from typing import Callable, Iterator, List, NamedTuple, Sequence
 
 import pytest
 
@@ -21,7 +23,7 @@ from tests.support import compilers, mimallocs
 from tests.support.gcores import gcore
 from tests.support.paths import ROOT
 from tests.support.processes import Lasting, Process, Stage
-from tools import make_single
+from tools import libraries, make_single
 
 pytestmark = pytest.mark.once  # imports and words alone
 
@@ -218,37 +220,48 @@ PACKED = {
 """By add-on: a command of it, and a word of what it says of a core, or of the process."""
 
 
+@pytest.fixture(scope="module")
+def pack_single(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., List[str]]:
+    """Returns the command that runs a single file with these add-ons, each packed once, with a library of this machine that nothing optimises."""
+    folder = tmp_path_factory.mktemp("single")
+
+    @functools.cache
+    def pack(*chosen: str) -> List[str]:
+        names = ",".join(chosen) or "none"
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(libraries, "compilers", lambda: {platform.machine(): compilers.with_last(build.find_compiler() or ["cc"], folder, "-O0")[0]})
+            patch.setattr(libraries, "KEPT", folder / "libraries")
+            patch.setattr(sys, "argv", ["make_single", str(folder / (names + ".py")), "--with", names])
+            make_single.main()
+        return [sys.executable, "-I", "-S", str(folder / (names + ".py"))]
+
+    return pack
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("chosen", [*([name] for name in NAMES), [], list(NAMES)], ids=lambda chosen: "-".join(chosen) or "none")
-def test_a_single_file_has_what_was_chosen(chosen: List[str], of_python: Process, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_single_file_has_what_was_chosen(chosen: List[str], of_python: Process, pack_single: Callable[..., List[str]]) -> None:
     """`make single WITH=...`: what is in it answers, anything else says how to get it; the core answers in each."""
-    single = tmp_path / "single.py"
-    monkeypatch.setattr(sys, "argv", ["make_single", str(single), "--with", ",".join(chosen) or "none"])
-    make_single.main()
     core = str(gcore(of_python))
     for addon, (words, expected) in PACKED.items():
         if addon not in ("core", *NAMES):
             continue
         target = ["--pid", str(of_python.pid)] if addon == "monitor" else ["--core", core]
-        done = subprocess.run([sys.executable, "-I", "-S", str(single), *target, *words], capture_output=True, text=True, timeout=300)
+        done = subprocess.run([*pack_single(*chosen), *target, *words], capture_output=True, text=True, timeout=300)
         said = done.stdout + done.stderr
         is_there = addon in ("core", *chosen)
         assert "Traceback" not in said and (expected in said) == is_there, (addon, words, said[:2000])
         assert is_there or "the add-on %s, which is not installed" % addon in said, (addon, said[:2000])
 
 
-def test_a_single_file_reads_the_allocators_that_were_chosen(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_single_file_reads_the_allocators_that_were_chosen(stage: Stage, pack_single: Callable[..., List[str]]) -> None:
     """mimalloc by a file with the add-on; another names the add-on."""
     core = str(mimallocs.recorder(stage, mimallocs.library()).core())
-    for chosen in ("allocators", "none") if "allocators" in NAMES else ("none",):
-        single = tmp_path / "single.py"
-        monkeypatch.setattr(sys, "argv", ["make_single", str(single), "--with", chosen])
-        make_single.main()
-        words = [sys.executable, "-I", "-S", str(single), "--core", core, "arenas", "--json"]
-        done = subprocess.run(words, capture_output=True, text=True, timeout=300)
+    for chosen in (["allocators"], []) if "allocators" in NAMES else ([],):
+        done = subprocess.run([*pack_single(*chosen), "--core", core, "arenas", "--json"], capture_output=True, text=True, timeout=300)
         envelope = json.loads(done.stdout)
         is_read = any(row["allocator"] == "mimalloc" for row in (envelope["data"] or {"arenas": ()})["arenas"])
-        assert (is_read, "make single WITH=allocators" in done.stdout) == (chosen != "none", chosen == "none"), done
+        assert (is_read, "make single WITH=allocators" in done.stdout) == (bool(chosen), not chosen), done
 
 
 def test_an_allocator_that_is_gone_is_named(checkout: Checkout, stage: Stage) -> None:

@@ -105,8 +105,8 @@ def names(elf: Any) -> List[str]:
     ]
 
 
-def make_glibc(debug: str, elf: Any, library: Any) -> Pack:
-    """The pack of a libc's debug file."""
+def make_glibc(debug: str, elf: Any, library: Any, own: List[pack_jemalloc.Variable]) -> Pack:
+    """The pack of a libc's debug file, which has these variables."""
     identity = build_id(elf)
     if identity is None or build_id(library) != identity:
         raise HeapxError("%s is not the debug file of that library: their build-ids differ" % debug)
@@ -114,7 +114,7 @@ def make_glibc(debug: str, elf: Any, library: Any) -> Pack:
     banner = next((found for one in texts if one is not None for found in [BANNER.search(one.data())] if found), None)
     if banner is None:
         raise HeapxError("nothing tells the release of %s" % debug, "give the libc itself with --stock LIBRARY")
-    symbols, thread_locals = pack_glibc.places([tuple(one) for one in variables(elf)])
+    symbols, thread_locals = pack_glibc.places([tuple(one) for one in own])
     reader = WholeReader(elf, "main_arena")
     types = TypeWalk(reader, "").collect(STRUCTS, (), ())
     pack_glibc.check(types, debug)
@@ -139,8 +139,9 @@ def make(debug: str, stock: Optional[str] = None) -> Pack:
     """The pack of a debug file."""
     with open(debug, "rb") as file, open(stock or debug, "rb") as other:
         elf, library = ELFFile(file), ELFFile(other)
-        if {"main_arena", "mp_"} <= {one.name for one in variables(elf)}:
-            return make_glibc(debug, elf, library)
+        own = variables(elf)
+        if {"main_arena", "mp_"} <= {one.name for one in own}:
+            return make_glibc(debug, elf, library, own)
         known = names(elf)
         prefix = next((name[: -len(traces.PREFIX_MARK)] for name in known if name.endswith(traces.PREFIX_MARK)), None)
         identity = build_id(library)
@@ -148,7 +149,7 @@ def make(debug: str, stock: Optional[str] = None) -> Pack:
             raise HeapxError("%s is no debug file of a jemalloc with a build-id" % debug)
         if stock and relocations(elf) and relocations(library) and relocations(elf) != relocations(library):
             raise HeapxError("%s: its relocations are not those of %s" % (debug, stock), "its variables lie elsewhere: build it with the same compiler and switches")
-        every = moved(elf, library, variables(elf)) if stock else variables(elf)
+        every = moved(elf, library, own) if stock else own
         symbols, thread_locals = pack_jemalloc.places(every, prefix, pack_jemalloc.public_prefix(known))
         machine = of_elf(ENUM_E_MACHINE[elf.header["e_machine"]], elf.elfclass // 8).name
         section = elf.get_section_by_name(".debug_str")
