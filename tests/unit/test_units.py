@@ -1,8 +1,12 @@
-"""How figures read: units.py, and columns that are declared with their record.
+"""Units, numbers that agree with their nouns, and ranges.
 
 Files: columns.py.
 """
 
+import ast
+import random
+import re
+from pathlib import Path
 from typing import Annotated, Any, NamedTuple, Optional
 
 import pytest
@@ -30,8 +34,9 @@ from gdbheapx.columns import (
 )
 from gdbheapx.command import TextStyle
 from gdbheapx.model import StepSentence
+from gdbheapx.ranges import RangeIndex, subtract_ranges, unite_ranges
 from gdbheapx.report.text import format_described, format_sentence
-from gdbheapx.units import Sentence, SentenceSize, join_sentences, make_cells, make_sentence
+from gdbheapx.units import Sentence, SentenceSize, count_noun, join_sentences, make_cells, make_sentence
 
 MB = 1 << 20
 
@@ -124,3 +129,52 @@ def test_counts_and_shares() -> None:
     """One thing has no s; a share of nothing is no division by zero."""
     assert (units.count_noun(1, "thread"), units.count_noun(16033, "thread")) == ("1 thread", "16,033 threads")
     assert (units.format_share(1, 3), units.format_share(1, 0), units.exact_share(None, 1), units.exact_share(1, 3)) == ("33 %", "0 %", "?", "33.3")
+
+
+ROOT = Path(__file__).parents[2]
+SPOKEN = ("report", "actions", "analysis", "snapshot")
+"""Folders whose texts users read most."""
+COUNTED = re.compile(r"(?<!of )(?<!than )(?<!most )(?<!at )%d (?:more |broken |free |smaller )?(rules|chunks|blocks|rows|groups|chains|threads|locks|times|lines|pages|bins)\b")
+
+
+@pytest.mark.parametrize("count, text", [(0, "0 more rows"), (1, "1 more row"), (2, "2 more rows")])
+def test_one_is_not_two(count: int, text: str) -> None:
+    """As tables and sentences say it."""
+    assert count_noun(count, "more row") == text
+
+
+def test_counts_are_not_written_by_hand() -> None:
+    """A text with `%d rows` would say `1 rows`: units.plural knows. One that is said of several alone, by a condition, is exempt."""
+    found = set()
+    for folder in SPOKEN:
+        for path in (ROOT / "gdbheapx" / folder).rglob("*.py"):
+            text = path.read_text()
+            if not COUNTED.search(text):
+                continue
+            for node in ast.walk(ast.parse(text)):
+                if isinstance(node, ast.Constant) and isinstance(node.value, str) and COUNTED.search(node.value):
+                    found.add((path.stem, COUNTED.search(node.value)[1]))  # type: ignore[index]
+    assert found <= {("blocks", "times"), ("objects", "blocks")}, found
+
+
+def test_ranges_are_joined() -> None:
+    """Touching and overlapping ranges become one; a base block inside an extent's range counts once."""
+    assert unite_ranges([(5, 7), (0, 3), (3, 4), (6, 9), (6, 8)]) == [(0, 4), (5, 9)]
+
+
+def test_what_is_left_of_ranges() -> None:
+    """By a definition of its own: byte by byte."""
+    rng = random.Random(1)
+    for _ in range(50):
+        edges = sorted(rng.sample(range(60), 12))
+        some, others = list(zip(edges[::4], edges[1::4])), list(zip(edges[1::3], edges[2::3]))
+        left = subtract_ranges(some, others)
+        expected = {one for start, end in some for one in range(start, end)} - {one for start, end in others for one in range(start, end)}
+        assert sorted(expected) == [one for start, end in left for one in range(start, end)]
+
+
+def test_what_lies_within_and_outside() -> None:
+    """Cut to the range that is asked about; the two together are that range."""
+    ranges = RangeIndex([(10, 20), (30, 40)])
+    assert (ranges.within(15, 35), ranges.outside(15, 35)) == ([(15, 20), (30, 35)], [(20, 30)])
+    assert ranges.meets(19, 25) and not ranges.meets(20, 30)

@@ -1,16 +1,19 @@
-"""Which thread may make a call, and which stand inside an allocator, without gdb.
+"""Calls in a process: within --max-stop either nothing was written or what was written is told; rounds of trim --every; which allocators are asked.
 
-Files: actions/calling.py, inferior/base.py, jemalloc/plan.py.
+Files: actions/calling.py, inferior/base.py, jemalloc/plan.py, allocators/plan.py, actions/call.py, actions/preflight.py.
 """
 
-from typing import Any, List, Optional, Sequence, Tuple
+import os
+from types import SimpleNamespace
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import pytest
 
-from gdbheapx.actions import calling
+from gdbheapx.actions import call, calling, preflight
 from gdbheapx.actions.calling import ForbiddenCode
-from gdbheapx.allocators.plan import Held, Span
+from gdbheapx.allocators.plan import Held, Span, Suspect
 from gdbheapx.arch import architecture_named
+from gdbheapx.errors import Busy, HeapxError, OutOfTime, Refusal, UnreadableMemory
 from gdbheapx.inferior.base import Frame, Mapping, Member, StoppedThread, StructType, TypeSet
 from gdbheapx.jemalloc import plan
 
@@ -121,3 +124,200 @@ def test_a_held_lock_names_its_holder() -> None:
     """By lwp where the lock tells; glibc's do not."""
     assert Held("ctl_mtx", LWP).sentence([thread([0x410000])]) == "thread 101 (worker) holds ctl_mtx"
     assert "an unknown thread" in Held("the lock of main_arena", None).sentence([])
+
+
+FIRST = calling.Tries(1, [])
+
+
+class Control:
+    """Two threads, a byte of each that is 1. `writes`: how many come before the time is up."""
+
+    pid = 77
+
+    def __init__(self, writes: int) -> None:
+        self._writes = writes
+        self.written: List[int] = []
+        self.is_committed = False
+        self.target = SimpleNamespace(max_stop_s=0.5, read_prefix=lambda address, size_bytes: b"\1")
+
+    @property
+    def is_late(self) -> bool:
+        return len(self.written) >= self._writes
+
+    def commit(self) -> None:
+        self.is_committed = True
+
+    def threads(self) -> List[Any]:
+        return [SimpleNamespace(lwp=lwp, name="worker", who="thread %d" % lwp) for lwp in (1, 2)]
+
+    def write(self, address: int, data: bytes) -> None:
+        assert self.is_committed, "a read after it may be cut off"
+        self.written.append(address)
+
+
+def made(writes: int) -> Any:
+    """A cure of both."""
+    found = calling.Cure.__new__(calling.Cure)
+    wanted: Any = found
+    wanted.control, wanted.only, wanted.done = Control(writes), None, {}
+    wanted.inside = SimpleNamespace(why=lambda thread: None)
+    wanted.sandbox = SimpleNamespace(against=lambda lwp, who: None)
+    suspects = [Suspect(lwp, 0x1000 * lwp) for lwp in (1, 2)]
+    wanted.plan = SimpleNamespace(look=lambda only: suspects, before=b"\1", after=b"\0", done="cured", byte="tickers", read=lambda: "report")
+    return wanted
+
+
+def test_nothing_is_written_when_the_time_is_up() -> None:
+    """It is refused, with nothing done."""
+    one = made(0)
+    with pytest.raises(OutOfTime, match="nothing was changed"):
+        one.now(FIRST)
+    assert not one.control.written and not one.done
+
+
+def test_who_was_cured_is_told() -> None:
+    """The time is up after the first thread: the second has its turn in the next stop, and the first one's cure is no refusal."""
+    one = made(1)
+    with pytest.raises(Busy, match="--max-stop"):
+        one.now(FIRST)
+    assert one.control.written == [0x1000] and [row.cured for row in one.last(FIRST)] == [True, False]
+
+
+def test_in_time_all_are_cured() -> None:
+    """Both, in one stop."""
+    one = made(9)
+    assert [row.cured for row in one.now(FIRST)] == [True, True] and one.control.written == [0x1000, 0x2000]
+
+
+OPTIONS = SimpleNamespace(every=0.0, above=1, times=2, pad=0)
+DONE = SimpleNamespace(
+    trouble=None,
+    data={},
+    predicted=SimpleNamespace(resident_bytes=1),
+    before=SimpleNamespace(rss_bytes=2, anonymous_bytes=2),
+    after=SimpleNamespace(rss_bytes=1, anonymous_bytes=1),
+)
+
+
+def rows_of(monkeypatch: pytest.MonkeyPatch, outcomes: List[Any], rows: List[Any], above: int = 1) -> None:
+    """The rounds of a process that lives, with these outcomes."""
+
+    def run(*_: Any) -> Any:
+        outcome = outcomes.pop(0)
+        if isinstance(outcome, HeapxError):
+            raise outcome
+        return outcome
+
+    session: Any = SimpleNamespace(target=SimpleNamespace(pid=os.getpid()), budget=SimpleNamespace(expired=lambda: False))
+    monkeypatch.setattr(preflight, "require_gdb", lambda *_: None)
+    monkeypatch.setattr(call, "return_heap_memory", run)
+    options = SimpleNamespace(**{**vars(OPTIONS), "above": above})
+    for row in call.run_rounds(session, options, lambda: session):
+        rows.append(row["message"])
+
+
+@pytest.mark.parametrize("last", [Busy("a thread is inside malloc"), UnreadableMemory(0x1000)])
+def test_refused_last(monkeypatch: pytest.MonkeyPatch, last: HeapxError) -> None:
+    """Exit code 1 and the one line of the refusal, behind all rows."""
+    rows: List[str] = []
+    with pytest.raises(Refusal) as caught:
+        rows_of(monkeypatch, [DONE, last], rows)
+    assert rows == ["trimmed", last.line()]
+    assert (caught.value.line(), caught.value.code, caught.value.exit_code) == (last.line(), last.code, 1)
+
+
+def test_refused_and_then_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a trim that was done at its second try."""
+    rows: List[str] = []
+    rows_of(monkeypatch, [Busy("a thread is inside malloc"), DONE], rows)
+    assert rows == ["a thread is inside malloc", "trimmed"]
+
+
+def test_nothing_was_due(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Below the limit nothing is asked."""
+    rows: List[str] = []
+    rows_of(monkeypatch, [], rows, above=1 << 60)
+    assert rows == ["below the limit"] * 2
+
+
+def heap(name: str, owns: bool, command: Optional[str], is_owners: bool = False) -> Any:
+    way = SimpleNamespace(command=command, is_owners=is_owners) if command else None
+    return SimpleNamespace(info=SimpleNamespace(id=name, name=name, owns_malloc=owns), returning=way, kind=name)
+
+
+class Asked:
+    """A session with these heaps, the first of which is in use."""
+
+    def __init__(self, *heaps: Any) -> None:
+        self.heaps = SimpleNamespace(all=lambda: list(heaps), one=lambda: heaps[0])
+        self.allocator_id: Optional[str] = None
+        self.problems: List[Any] = []
+        self.problem = lambda *told, partial: self.problems.append(told)
+
+    def again(self) -> "Asked":
+        self.allocator_id = None
+        return self
+
+
+BOTH = heap("je", True, "purge"), heap("tc", False, "purge")
+
+
+def test_only_what_serves_is_asked() -> None:
+    """A way that serves the owner of malloc alone is none beside another owner; where nothing is left, the owner is named."""
+    own = heap("own", False, "trim", is_owners=True)
+    assert [command for _, command in call.find_return_ways(Asked(*BOTH, own))] == ["purge", "purge"]  # type: ignore[arg-type]
+    with pytest.raises(Refusal, match="never owns malloc here"):
+        call.find_return_ways(Asked(heap("never", True, None), own))  # type: ignore[arg-type]
+
+
+def test_one_refusal_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was done is told, with the refusal beside it; where nothing was done, it is refused."""
+
+    def return_memory(session: Any, options: Any, command: str, portion: Any) -> Any:
+        if session.allocator_id in options:
+            raise Refusal("locked")
+        return SimpleNamespace(data={"returned": 0})
+
+    monkeypatch.setattr(call, "return_heap_memory", return_memory)
+    session = Asked(*BOTH)
+    assert [(name, way, done.data) for name, way, done in call.release_memory(session, ["je"])] == [("tc", "purge", {"returned": 0})]  # type: ignore[arg-type]
+    assert [told[2] for told in session.problems] == ["locked"]
+    with pytest.raises(Refusal, match="locked"):
+        call.release_memory(Asked(*BOTH), ["je", "tc"])  # type: ignore[arg-type]
+
+
+OWN, BASE = 0x7000, 0x8000
+
+
+def ask(default: Optional[int], base: Dict[str, int], arena: int = 3) -> None:
+    """The check for arena 3, whose base_t has these fields."""
+    symbol = SimpleNamespace(address=default) if default is not None else None
+    symbols = SimpleNamespace(find=lambda name: symbol if name == "ehooks_default_extent_hooks" else None)
+    view = SimpleNamespace(get=lambda *names: next((base[name] for name in names if name in base), None))
+    listed: Any = SimpleNamespace(index=3, read=lambda: {"base": BASE})
+    context: Any = SimpleNamespace(symbols=symbols, view=lambda name, address: view)
+    plan.check_extent_hooks(context, [listed], arena)
+
+
+@pytest.mark.parametrize("name", ["ehooks.ptr", "extent_hooks"])
+def test_of_jemalloc(name: str) -> None:
+    """Its own do what is known."""
+    ask(OWN, {name: OWN})
+
+
+@pytest.mark.parametrize("default, base", [(None, {"ehooks.ptr": OWN}), (OWN, {}), (OWN, {"ehooks.ptr": 0})])
+def test_unknown_is_refused(default: Optional[int], base: Dict[str, int]) -> None:
+    """Neither a build whose default hooks have no name nor an arena whose hooks cannot be read is taken for harmless."""
+    with pytest.raises(Refusal, match="cannot determine"):
+        ask(default, base)
+
+
+def test_of_the_program() -> None:
+    """The arena is named."""
+    with pytest.raises(Refusal, match="arena 3 uses custom extent hooks"):
+        ask(OWN, {"ehooks.ptr": OWN + 8})
+
+
+def test_other_arenas_do_not_matter() -> None:
+    """Only those that are purged."""
+    ask(OWN, {"ehooks.ptr": OWN + 8}, arena=2)

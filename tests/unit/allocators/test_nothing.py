@@ -1,6 +1,6 @@
-"""Why nothing can be read: each reason in words, with what to do about it.
+"""What the registry says: why nothing can be read, whose malloc the process calls, what heaps have, which settings were measured.
 
-Files: allocators/records.py.
+Files: allocators/records.py, allocators/discovery.py, allocators/fingerprints.py, glibc/allocator.py.
 """
 
 from types import SimpleNamespace
@@ -8,10 +8,14 @@ from typing import Any, List, NamedTuple, Optional
 
 import pytest
 
+from gdbheapx import allocators
 from gdbheapx.allocators import discovery
 from gdbheapx.allocators.records import Instances
 from gdbheapx.errors import HeapxError, UsageError
+from gdbheapx.glibc import allocator as glibc
+from gdbheapx.hints import hint_command
 from gdbheapx.inferior.base import Module
+from gdbheapx.jemalloc import allocator as jemalloc
 
 
 class Told(NamedTuple):
@@ -102,3 +106,43 @@ def test_the_reason_is_told(name: str) -> None:
     error = discovery.explain_no_allocator(session, asked)  # type: ignore[arg-type]
     assert type(error) is kind and what in str(error) and hint in (error.hint or "")
     assert "None" not in str(error)
+
+
+def process(mapped: Optional[str]) -> Any:
+    """Without symbols: nobody is known to answer calls of malloc."""
+    mappings = [SimpleNamespace(name=None, start=0x1000, offset=0), SimpleNamespace(name=mapped, start=0x5000, offset=0x1000)]
+    return SimpleNamespace(mappings=lambda: mappings, modules=list, dynamic_symbol=lambda name: None)
+
+
+@pytest.mark.parametrize("tool", ["memcheck", "massif", "dhat", "helgrind", "drd"])
+def test_valgrind(tool: str) -> None:
+    """A tool of Valgrind that replaces malloc is known by what it preloads; what it holds may look like anything."""
+    found = discovery.find_owner(process("/usr/libexec/valgrind/vgpreload_%s-amd64-linux.so" % tool), ())
+    assert found is not None and (found.allocator, found.is_anywhere, found.module.base) == ("Valgrind", True, 0x4000) and found.hint
+
+
+@pytest.mark.parametrize("name", ["/usr/libexec/valgrind/vgpreload_core-amd64-linux.so", "/data/vgpreload_memcheck", None])
+def test_others(name: Optional[str]) -> None:
+    """Tools that leave malloc alone preload the core alone."""
+    assert discovery.find_owner(process(name), ()) is None
+
+
+TRIM = "for glibc use `%s`" % hint_command("trim")
+
+
+@pytest.mark.parametrize("owns, hint", [(True, TRIM), (None, TRIM), (False, "see " + hint_command("doctor"))], ids=["owner", "unknown", "other"])
+def test_a_command_that_would_be_refused_is_not_advised(owns: Optional[bool], hint: str) -> None:
+    """Another heap's way to return memory is named where it could do something: it owns malloc, or nobody knows who does."""
+    heaps: Any = discovery.Heaps.__new__(discovery.Heaps)
+    returning = SimpleNamespace(command="trim", is_owners=True)
+    heaps._all = [SimpleNamespace(kind="glibc", info=SimpleNamespace(owns_malloc=owns), returning=returning, never_returns=None)]
+    jemalloc = SimpleNamespace(name="jemalloc", returning=SimpleNamespace(command="purge"))
+    heaps.discovery = SimpleNamespace(with_capability=lambda capability: [jemalloc], found=lambda allocator: Instances(()))
+    assert heaps.none_has("purge").hint == hint
+
+
+def test_statuses_are_those_of_the_blocks() -> None:
+    """`chunks --status` takes every word that a listing may show, and no other."""
+    known = allocators.by_name()
+    for name, words in (("glibc", glibc.WORDS), ("jemalloc", jemalloc.WORDS)):
+        assert set(known[name].statuses) == set(words)

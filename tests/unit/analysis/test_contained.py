@@ -1,20 +1,35 @@
-"""What owners say of containers: their rows, elements, users and suspects, of a tree that is made here.
+"""Containers and what they contain; what symbol tables and cores with zeros tell.
 
-Files: analysis/reachability/dominance.py, analysis/reachability/owners.py,
-analysis/reachability/refs.py, report/reach_text.py.
+Files: analysis/reachability/dominance.py, analysis/reachability/owners.py, analysis/reachability/refs.py, report/reach_text.py, analysis/reachability/paths.py, kernel/common/sift.c.
 """
 
 from array import array
 from types import SimpleNamespace
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, cast
 
 import pytest
 
+from gdbheapx.analysis.memory.attribute import drop_untouched
 from gdbheapx.analysis.reachability import dominance, heap_graph, refs
 from gdbheapx.analysis.reachability.dominance import ContainerElement, OwnerTally
-from gdbheapx.analysis.reachability.heap_graph import GraphRoot
+from gdbheapx.analysis.reachability.heap_graph import GraphRoot, TargetSymbols
 from gdbheapx.analysis.reachability.owners import CONTAINER, ELEMENTS, SHARED, OwnedMemory, add_owner_types
+from gdbheapx.budget import Budget
 from gdbheapx.command import TextStyle
+from gdbheapx.inferior.base import (
+    BytesSource,
+    Function,
+    Mapping,
+    MappingUse,
+    MemoryUse,
+    Module,
+    StackCall,
+    StackCopy,
+    StaticBlock,
+    Target,
+    Thread,
+)
+from gdbheapx.kernel import load_native_library
 from gdbheapx.kernel.blocks.graph import CERTAIN, HASH_TABLE, LIKELY, LIST, NO_NODE, NO_SLOT, Container, Edge, NativeSum, Tree
 from gdbheapx.report import reach_text
 
@@ -248,3 +263,75 @@ def test_what_holds_a_table_is_no_user_of_its_elements() -> None:
         (True, 0x4000, "g_work"),
     ]
     assert "It is an element of the hash table g_table; 1 link from its neighbours" in list(reach_text.format_refs(PLAIN, found, 9, 9))
+
+
+MODULE = Module("/usr/bin/app", 0x1000, True, None, None)
+
+
+def test_names_are_looked_up_once() -> None:
+    """A thousand words of one call and of one variable ask for no more than the first one did."""
+    asked: List[str] = []
+    target = SimpleNamespace(
+        calls=lambda stack: [StackCall(0x7000, 0x9000, 0x1234, False)],
+        image_ranges=lambda: asked.append("images") or [(0x1000, 0x2000, MODULE)],
+        functions=lambda module, exported: asked.append("functions") or [Function(0x1200, 0x1300, "work", False)],
+        variables=lambda module: asked.append("variables") or [("t_cache", 16, 8, True), ("g_all", 16, 8, False)],
+    )
+    thread = Thread(7, "app", 0x5000, 0x7000, 0x1234)
+    symbols = TargetSymbols(cast(Target, target), {7: StackCopy(0x7000, 0x1234, (), b"")}, [StaticBlock(-64, 64, MODULE)])
+    for word in range(1000):
+        assert symbols.in_stack(thread, 0x7000 + 8 * word) == "frame 0, work+0x34 in app"
+        assert symbols.thread_local(thread, 0x5000 - 64 + 20) == "t_cache+0x4 in app"
+    assert asked == ["images", "functions", "variables"]
+
+
+PAGE = 4096
+BASE = 0x7F0000000000
+
+
+class Core(NamedTuple):
+    """A core that is all zeros but for some pages."""
+
+    memory: bytes
+    page_bytes: int = PAGE
+
+    def bulk_source(self) -> BytesSource:
+        return BytesSource(((BASE, self.memory),))
+
+    def data_ranges(self, ranges: Sequence[Tuple[int, int]]) -> List[Tuple[int, int]]:
+        return list(ranges)
+
+
+def use(first: int, pages: int, rights: str, name: str = "") -> MappingUse:
+    start, end = BASE + first * PAGE, BASE + (first + pages) * PAGE
+    return MappingUse(Mapping(start, end, "r" in rights, "w" in rights, "x" in rights, False, name, pages * PAGE), pages * PAGE)
+
+
+MAPPINGS = [use(0, 4, "rw"), use(4, 8, "r"), use(12, 2, "r"), use(14, 2, "rw", "/memfd:frames (deleted)")]
+MEMORY = bytearray(16 * PAGE)
+for _page in (1, 13, 15):
+    MEMORY[_page * PAGE + 7] = 1
+
+
+def test_a_core_by_gdb() -> None:
+    """Only pages that hold something count; addresses that gdb calls readable, and that hold nothing, are reserved."""
+    core = MemoryUse("dumped", MAPPINGS, None, False)
+    left, pages, zero_bytes, until = drop_untouched(Core(bytes(MEMORY)), load_native_library(), core, Budget())  # type: ignore[arg-type]
+    assert [one.resident_bytes // PAGE for one in left.mappings] == [1, 0, 1, 1]
+    assert [one.mapping.readable for one in left.mappings] == [True, False, True, True]
+    assert zero_bytes == 13 * PAGE and until is None
+    assert pages is not None and pages.bytes_in([(BASE, BASE + PAGE + 5), (BASE + 13 * PAGE - 3, BASE + 14 * PAGE - 9)]) == 5 + PAGE - 9
+
+
+def test_a_core_by_the_kernel() -> None:
+    """Its holes tell of private memory, whatever the pages hold; of shared memory they do not."""
+    core = MemoryUse("dumped", MAPPINGS, None, True)
+    left, _, zero_bytes, _ = drop_untouched(Core(bytes(MEMORY)), load_native_library(), core, Budget())  # type: ignore[arg-type]
+    assert [one.resident_bytes // PAGE for one in left.mappings] == [4, 8, 2, 1] and zero_bytes == PAGE
+    assert [one.mapping.readable for one in left.mappings] == [True] * 4
+
+
+def test_a_process_is_left_as_it_is() -> None:
+    """Its page table tells."""
+    live = MemoryUse("resident", MAPPINGS, 0)
+    assert drop_untouched(Core(b""), load_native_library(), live, Budget()) == (live, None, None, None)  # type: ignore[arg-type]

@@ -1,18 +1,29 @@
-"""How much an answer about blocks has looked at, and from where on that makes it partial."""
+"""How much an answer about blocks has looked at, what it leaves out, and tables of parts made by hand: each byte once.
 
-from typing import Any, List, Tuple
+Files: jemalloc/text.py.
+"""
+
+from types import SimpleNamespace
+from typing import Any, Dict, List, Optional, Tuple
 
 import pytest
 
-from gdbheapx.analysis import memory_verdict
+from gdbheapx.analysis import blocks, inside, memory_verdict
+from gdbheapx.analysis.census import registry
+from gdbheapx.analysis.census.find import Census, CensusLook, Managed
+from gdbheapx.analysis.census.world import EXACT, PLACE, Inner, Recogniser, RuntimeLabels, Signature
+from gdbheapx.analysis.inside import Watch
 from gdbheapx.analysis.memory import kinds
 from gdbheapx.analysis.memory.attribute import MappingPiece
+from gdbheapx.analysis.memory.kinds import MemoryOwner
 from gdbheapx.analysis.memory_verdict import SMALL_BYTES, Coverage, hide_unread_zero
 from gdbheapx.analysis.reachability.leaks import Leaks
+from gdbheapx.analysis.split import Split, SplitMemory
 from gdbheapx.command import TextStyle
 from gdbheapx.inferior.base import MappingUse
+from gdbheapx.jemalloc import text
 from gdbheapx.kernel.blocks.graph import NativeSum
-from gdbheapx.model import TargetAddress
+from gdbheapx.model import MemoryPart, TargetAddress
 from gdbheapx.problems import MEMORY_UNREAD
 from gdbheapx.report import pages, reach_text
 
@@ -106,3 +117,111 @@ def test_check_in_words() -> None:
     low, whole = Coverage(200 * MIB, 8192), Coverage(200 * MIB, 199 * MIB)
     said = [list(pages.format_broken_rules(PLAIN, [], one)) for one in (low, whole, None)]
     assert said == [["No corruption found: looked at 8.0 KiB of 200.0 MiB (0 %)"], ["No corruption found."], ["No corruption found."]]
+
+
+MB = 1 << 20
+
+
+def holding(size_bytes: Optional[int]) -> Any:
+    """A jemalloc with so many bytes in pages."""
+    return SimpleNamespace(info=SimpleNamespace(id="jemalloc", object="libarrow.so.2600"), capabilities={"held-bytes": lambda: size_bytes})
+
+
+def test_who_holds_more_than_what_is_shown_is_named() -> None:
+    """With both figures and the option that shows it."""
+    ((what, hint),) = blocks.find_larger(3 * MB, [holding(300 * MB)])
+    assert "jemalloc in libarrow.so.2600 holds 300.0 MiB (100 times as much)" in what and "3.0 MiB" in what
+    assert hint == "malloc-stats --allocator jemalloc shows it"
+    assert blocks.find_larger(0, [holding(MB)])[0][0].endswith("holds 1.0 MiB")
+
+
+@pytest.mark.parametrize("size_bytes", [None, 0, 3 * MB, 5 * MB])
+def test_who_holds_little_or_an_unknown_amount_is_not(size_bytes: Optional[int]) -> None:
+    """Half as much again is no reason to look elsewhere."""
+    assert blocks.find_larger(3 * MB, [holding(size_bytes)]) == []
+
+
+def test_sums_over_no_arena_are_unknown() -> None:
+    """A jemalloc always has an arena: where none could be read nothing is 0."""
+    found = text.sum_arena_rows([])
+    assert found["arenas"] == 0 and found["allocated_bytes"] is None and found["active_bytes"] is None
+
+
+class Session:
+    """Of one look."""
+
+    def __init__(self, shared: Optional[Dict[str, Any]] = None) -> None:
+        self._shared = shared or {}
+
+    def shared(self, name: str) -> Any:
+        return self._shared.get(name)
+
+
+def test_garbage_is_no_leak(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What waits for its collector is left out for who asks what is leaked; what is freed at once is not."""
+    pools = Inner(iter(()), "python", "block of a pool", [(0, 4096)])
+    slots = Inner(iter(()), "ruby", "object in a slot", [(8192, 12288)], is_collected=True)
+    monkeypatch.setattr(registry, "find_runtime_memory", lambda session: [pools, slots])
+    every, leakable = registry.find_further(Session()), registry.find_further(Session(), garbage=False)  # type: ignore[arg-type]
+    assert (list(every.taken), list(leakable.taken)) == ([(0, 4096), (8192, 12288)], [(0, 4096)])
+    assert len(leakable.blocks) == 1
+
+
+OBJECT, BODY, TAG = Signature("dict", "python"), Signature("dict+0x8", "python", PLACE), Signature("NMT GC", "jvm", EXACT)
+POOLS = MemoryOwner(kinds.RUNTIME, "CPython: object arenas (obmalloc)", program="CPython")
+
+
+class Known(Recogniser):
+    """A recogniser, as far as a table asks."""
+
+    def __init__(self, module: str) -> None:
+        self.module = module
+        name, owned = {"python": ("CPython", "malloc: of objects"), "jvm": ("JVM", "")}[module]
+        self.table = RuntimeLabels(name, "obmalloc", owned, "malloc: other blocks", "malloc: blocks")
+
+
+def part(kind: str, name: str, size: int, program: Optional[str] = None, sure: str = "certain") -> MemoryPart:
+    """A line of the split."""
+    return MemoryPart(kind, name, size, None, 0, 0, size, 0, 0, 0, 1, "glibc" if kind == kinds.ALLOCATOR else None, program, sure)
+
+
+def table(module: str, outside: Dict[Optional[Signature], int], held: Dict[MemoryOwner, int], absent: int = 0) -> Dict[str, int]:
+    """Kinds with their bytes, of 1000 bytes of malloc, 500 of the runtime, 100 of a file and 50 that nothing names."""
+    parts = [
+        part(kinds.ALLOCATOR, "malloc", 1000),
+        part(kinds.RUNTIME, POOLS.name, 500, "CPython"),
+        part(kinds.CACHE, "files", 100),
+        part(kinds.ANONYMOUS, "other", 30),
+        part(kinds.RUNTIME, "JVM: tables", 20, "JVM", "guess"),
+    ]
+    split = Split(parts, SplitMemory("resident", 1650, 0, 1000, {}, 0, 100, 550, 0, 0, 1650, 0, 0, 0, 0, [], []))
+    managed = [Managed("python", "block of a pool", 600, 300, 250, 50)] if held else []
+    watch = Watch(split, 4096)
+    watch.pools, watch.absent_bytes = {"python": held}, absent
+    made = inside.make_runtime_table(Known(module), split, CensusLook(Census([], 0, 0, 0, 0, managed, False), outside), watch)
+    assert made.sum_bytes == 1650 == sum(row.bytes for row in made.rows)
+    found: Dict[str, int] = {}
+    for row in made.rows:
+        found[row.kind] = found.get(row.kind, 0) + row.bytes
+    return found
+
+
+def test_pools_in_their_own_mappings() -> None:
+    """What of the mapping is no pool stays as the remainder; blocks that objects alone point to are theirs."""
+    found = table("python", {OBJECT: 400, BODY: 100, None: 200}, {POOLS: 450})
+    assert [found[kind] for kind in ("runtime-used", "runtime-free", "runtime-overhead", "not-in-ram")] == [300, 250, 50, -150]
+    assert [found[kind] for kind in ("malloc-owned", "malloc-other", "malloc-free", "remainder")] == [500, 200, 300, 100]
+
+
+def test_pools_in_memory_of_mallocs() -> None:
+    """They are taken off it; a mapping of the runtime's in which none lies keeps its name."""
+    found = table("python", {OBJECT: 400}, {MemoryOwner(kinds.ALLOCATOR, "malloc", allocator="glibc"): 600})
+    assert (found["malloc-owned"], found["malloc-free"], found["remainder"], found[kinds.RUNTIME]) == (400, 0, 50, 500)
+
+
+@pytest.mark.parametrize("used, absent, kept, missing", [(900, 0, 100, 0), (900, 200, 300, -200), (1500, 600, 100, -600), (1500, 200, 0, -500)])
+def test_blocks_that_are_not_in_ram(used: int, absent: int, kept: int, missing: int) -> None:
+    """Large ones by their pages; what malloc keeps is never below 0."""
+    found = table("jvm", {TAG: used - 100, Signature("NMT GC+0x8", "jvm", PLACE): 60, None: 40}, {}, absent)
+    assert (found["malloc-owned"], found["malloc-other"]) == (used - 100, 100)
+    assert (found["malloc-free"], found.get("not-in-ram", 0)) == (kept, missing)

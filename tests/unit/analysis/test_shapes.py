@@ -1,17 +1,32 @@
-"""A mapping is a runtime's where it has each property of a shape; without any one of them it is not.
+"""Whose a mapping is, by its shape, by any word that a process has, and by name; how many libraries were unloaded.
 
-Files: analysis/memory/kinds.py, analysis/memory/attribute.py.
+Files: analysis/memory/kinds.py, analysis/memory/attribute.py, analysis/reachability/heap_graph.py, analysis/memory_verdict.py.
 """
 
+import struct
 from types import SimpleNamespace
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, cast
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from gdbheapx.analysis import memory_verdict
 from gdbheapx.analysis.memory import attribute
-from gdbheapx.analysis.memory.kinds import GIB, KIB, RUNTIMES, KnownRuntime, MappingShape
+from gdbheapx.analysis.memory.attribute import Attribution, HeldMemory
+from gdbheapx.analysis.memory.kinds import GIB, KIB, RUNTIMES, KnownRuntime, MappingPlaces, MappingShape
+from gdbheapx.analysis.memory.stacks import WORD, ControlBlocks
+from gdbheapx.analysis.reachability.heap_graph import GraphNode
+from gdbheapx.analysis.reachability.leaks import LeakGroup, Leaks
+from gdbheapx.analysis.reachability.paths import NodeNames
+from gdbheapx.budget import Budget
+from gdbheapx.inferior.base import Mapping, MappingUse
+from gdbheapx.kernel.blocks.graph import NativeSum
+from gdbheapx.model import TargetAddress
+from gdbheapx.report import reach_text
 
 pytestmark = pytest.mark.once  # pure functions
+
 PAGE = 4 * KIB
 SHAPES = [(runtime, shape) for runtime in RUNTIMES for shape in runtime.shapes]
 
@@ -82,3 +97,108 @@ def test_no_runtime_where_its_objects_are_not(names: List[str]) -> None:
         not attribute.find_present_runtimes(target)
         and attribute.find_owner_by_shape((), None, 0, lambda: (), lambda address, size: b"") is None
     )  # type: ignore[arg-type]
+
+
+PAGE_BYTES = 4096
+TOP = 1 << 64
+
+
+def reader(kind: str, words: bytes) -> Any:
+    """A reader of a process of which every page has these bytes, again and again; it asks for no range that there cannot be."""
+
+    def held(ranges: Any) -> HeldMemory:
+        assert all(0 <= start < end < TOP for start, end in ranges)
+        return sum(end - start for start, end in ranges), None
+
+    def read_prefix(address: int, size_bytes: int) -> bytes:
+        assert 0 <= address < address + size_bytes < TOP
+        return bytes(words[(address + at) % len(words)] for at in range(size_bytes))
+
+    made = SimpleNamespace(_target=SimpleNamespace(kind=kind, page_bytes=PAGE_BYTES, read_prefix=read_prefix), _count_pages=held)
+    return lambda address, size_bytes: Attribution._read_present(made, address, size_bytes)  # type: ignore[arg-type]
+
+
+@given(kind=st.sampled_from(["live", "core"]), head=st.integers(0, TOP - 1), words=st.binary(min_size=8, max_size=64))
+def test_lists_lead_anywhere(kind: str, head: int, words: bytes) -> None:
+    """A list of stacks whose links are any words is followed as far as there can be memory, and no further."""
+    assert isinstance(ControlBlocks(MappingPlaces([]), reader(kind, words), PAGE_BYTES, 704).follow(head), list)
+
+
+def test_time_ends_a_list() -> None:
+    """Of a list that leads on and on the node is known where there was no more time."""
+    budget = Budget()
+    endless = {8 * WORD * at: (8 * WORD * (at + 1), 8 * WORD * (at - 1)) for at in range(1, 9)}
+    blocks = ControlBlocks(MappingPlaces([]), lambda address, size_bytes: struct.pack("<2Q", *endless[address]), PAGE_BYTES, 704, budget)
+    budget.interrupt()
+    assert not blocks.follow(8 * WORD) and blocks.cut_at == 2 * 8 * WORD
+
+
+@pytest.mark.parametrize("address", [-8, TOP - 8, TOP - 1, TOP, TOP + 8])
+@pytest.mark.parametrize("kind", ["live", "core"])
+def test_nothing_is_read_outside(kind: str, address: int) -> None:
+    """There is no byte below the first address nor behind the last."""
+    assert reader(kind, b"12345678")(address, 16) == b""
+
+
+class Known:
+    """A graph whose nodes are two mappings."""
+
+    kept = None
+    stacks: Any = {}
+    blocks: Any = ()
+
+    def mapping(self, node: int) -> GraphNode:
+        """See Reach."""
+        plain = Mapping(0x1000, 0x3000, True, True, False, False, "", None)
+        return GraphNode(0x1000, 0x3000, MappingUse(plain, 0), "JVM: Java heap" if node else None)
+
+
+def test_a_runtimes_memory_is_called_as_report_calls_it() -> None:
+    """By its runtime where its shape tells, with its addresses; by addresses alone where nothing does."""
+    names = NodeNames(cast(Any, None), cast(Any, Known()))
+    assert names.of_mapping(1) == "JVM: Java heap, mapping 0x1000-0x3000"
+    assert names.of_mapping(0) == "mapping 0x1000-0x3000"
+
+
+MUTEX = [0, 0, 1, 0, 0]
+
+
+def session(words: Sequence[int], symbol: bool = True, size: Optional[int] = None) -> Any:
+    """Of a process whose _rtld_global has these words."""
+    data = struct.pack("<%dQ" % len(words), *words)
+    target = SimpleNamespace(
+        word_bytes=8,
+        little_endian=True,
+        dynamic_symbol=lambda name: SimpleNamespace(address=0x7F0000000000) if symbol else None,
+        symbol_bytes=lambda found: len(data) if size is None else size,
+        read_prefix=lambda address, size_bytes: data[:size_bytes],
+    )
+    return SimpleNamespace(target=target, kept=lambda name, kind, make: make())
+
+
+def state(mutexes: int = 3, adds: int = 44, loaded: int = 4, namespaces: int = 1, lock: Sequence[int] = MUTEX) -> List[int]:
+    """One namespace, entries of the others, the mutexes and the counter."""
+    return [0x7F00000052E0, loaded, 0x7F00000055B8, *MUTEX, 0, 7, namespaces, *lock, *(MUTEX * (mutexes - 1)), adds, 0, 0x7F0000001000]
+
+
+@pytest.mark.parametrize("mutexes", [2, 3], ids=["before 2.35", "since"])
+@pytest.mark.parametrize("adds, loaded, gone", [(44, 4, 40), (4, 4, 0), (3, 4, None), (1 << 40, 4, None)])
+def test_loads_that_are_gone(mutexes: int, adds: int, loaded: int, gone: Optional[int]) -> None:
+    """All that were counted, without those that are there; a count that cannot be is none."""
+    assert memory_verdict.count_unloaded(session(state(mutexes, adds, loaded))) == gone
+
+
+def test_what_is_not_known() -> None:
+    """A program without a dynamic linker, one in the middle of a load, more namespaces than one, a state that is cut off."""
+    cases = [session(state(), symbol=False), session(state(lock=[1, 4711, 1, 0, 0])), session(state(namespaces=2)), session(state()[:20]), session([]), session(state(), size=1 << 20)]
+    assert [memory_verdict.count_unloaded(case) for case in cases] == [None] * len(cases)
+
+
+@pytest.mark.parametrize("blocks, gone, named", [((40, 80, 7), 40, 2), ((7, 41), 40, 0), ((2,), 2, 0), ((40,), None, 0), ((40,), 0, 0)])
+def test_leaks_name_what_agrees(blocks: Sequence[int], gone: Optional[int], named: int) -> None:
+    """The sizes of which as many are lost as libraries are gone; of few libraries nothing, for chance has it too."""
+    groups = [LeakGroup(None, "root", 1 << 20 + place, count, count << 20 + place, 0, 0, [TargetAddress(0x1000)]) for place, count in enumerate(blocks)]
+    answer = Leaks(NativeSum(0, 0), NativeSum(0, 0), {}, NativeSum(100, 100 << 20), sum(blocks), groups, unloaded_libraries=gone)
+    said = [str(line) for line in reach_text.make_leaks_page(answer, None) if "unloaded" in str(line)]
+    assert [line.count("MiB") for line in said] == [named][: named > 0]
+    assert reach_text.make_leaks_data(answer, None, None)["unloaded_libraries"] == gone

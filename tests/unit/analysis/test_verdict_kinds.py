@@ -1,11 +1,11 @@
-"""Every kind of verdict is one of a closed set, has its old name beside it, and contradicts nothing of the same answer.
+"""Every kind of verdict is one of a closed set, has its old name beside it, and contradicts nothing of the same answer; which broken rules are a finding.
 
-Files: verdict.py, analysis/inside.py.
+Files: verdict.py, analysis/inside.py, allocators/answers.py, report/overview_text.py.
 """
 
 import inspect
 import re
-from typing import Any, Iterator, Optional
+from typing import Any, Iterator, List, Optional, Sequence
 
 import pytest
 from hypothesis import given
@@ -13,10 +13,19 @@ from hypothesis import strategies as st
 
 from gdbheapx import findings as codes
 from gdbheapx import verdict
+from gdbheapx.allocators.answers import LOCKED, BrokenRule, RuleSuspect
 from gdbheapx.analysis import inside
+from gdbheapx.analysis.census import block
 from gdbheapx.analysis.memory import kinds
+from gdbheapx.analysis.overview import Overview, make_overview
+from gdbheapx.budget import Budget
+from gdbheapx.command import TextStyle
 from gdbheapx.kernel.blocks.graph import NativeSum
-from gdbheapx.model import Finding
+from gdbheapx.model import Finding, TargetAddress
+from gdbheapx.problems import ProblemCode, Severity
+from gdbheapx.report import overview_text
+from gdbheapx.report.text import format_page
+from tests.support.builders.recorded import FirstPages, Recorded, recorded, use
 from tests.support.builders.records import MB
 
 OLD = {
@@ -86,3 +95,115 @@ def test_causes_are_the_findings_of_the_answer(code: str) -> None:
     line: Any = Finding("", "", "do that", code, size_bytes=7)
     made = verdict.with_causes(of(codes.IN_USE), [Finding("", "", None, codes.IN_USE), line, line])
     assert made.causes == [verdict.VerdictCause(code, 7, "do that")] and made.confidence == made.sure
+
+
+CODE = ProblemCode("made-up-damage", Severity.DAMAGE)
+
+
+def rule(name: str, address: int, evidence: Optional[str] = None, suspect: Optional[RuleSuspect] = None) -> BrokenRule:
+    return BrokenRule(
+        allocator="fake",
+        arena=1,
+        code=CODE,
+        address=TargetAddress(address),
+        rule=name,
+        abort="it is wrong",
+        suspect=suspect,
+        what="what is wrong",
+        evidence=evidence,
+    )
+
+
+class FakeHeap:
+    """A heap that has these broken rules."""
+
+    def __init__(self, rows: Sequence[BrokenRule]) -> None:
+        self._rows = rows
+
+    def rules(self) -> Iterator[BrokenRule]:
+        return iter(self._rows)
+
+
+class Told:
+    """Collects notes."""
+
+    def __init__(self) -> None:
+        self.codes: List[str] = []
+
+    def __call__(self, code: ProblemCode, where: Any, what: str, hint: Any = None, partial: bool = True) -> None:
+        self.codes.append(code)
+
+
+A, B = rule("a", 16), rule("b", 32)
+WAITS = rule("a", 16, LOCKED)
+
+
+@pytest.mark.parametrize(
+    "rows, is_finding, codes",
+    [([], False, []), ([A], True, []), ([WAITS], False, ["check-unsettled"]), ([WAITS, B], True, ["check-unsettled"])],
+)
+def test_what_is_a_finding(rows: Any, is_finding: bool, codes: Any) -> None:
+    """What a lock explains is none, and makes the answer partial."""
+    heap: Any = FakeHeap(rows)
+    told = Told()
+    found = block.check_heaps([heap], told)
+    assert (list(found), any(row.is_sure for row in found), told.codes) == (rows, is_finding, codes)
+
+
+class Looked:
+    """A session without an allocator that can be read, what it discovered, and its heaps."""
+
+    def __init__(self, target: Recorded) -> None:
+        self.target, self.kernel, self.budget = target, FirstPages(target), Budget()
+        self.discovery = self.heaps = self
+        self.allocator_id: Optional[str] = None
+        self.is_copied_whole = False
+
+    def kept(self, name: str, kind: Any, make: Any) -> Any:
+        return make()
+
+    def report(self, code: str, address: Optional[int], what: str, hint: Optional[str]) -> None:
+        raise AssertionError(what)
+
+    def all(self) -> List[Any]:
+        return []
+
+    def unused(self) -> List[Any]:
+        return []
+
+    def unread(self) -> List[Any]:
+        return []
+
+    def foreign_owner(self) -> Optional[Any]:
+        return None
+
+    def inner(self) -> List[Any]:
+        return []
+
+    def may_be_hidden(self) -> bool:
+        return False
+
+
+def seen(target: Recorded) -> Overview:
+    return make_overview(Looked(target))[0]  # type: ignore[arg-type]
+
+
+def text(found: Overview, plain: bool = False) -> str:
+    style = TextStyle(plain, False)
+    return "\n".join(line for page in (overview_text.format_overview(found), overview_text.format_last_lines(style, found, 99)) for line in format_page(style, page))
+
+
+def test_a_process_without_an_allocator_is_split() -> None:
+    """A static Go program: its heap is the verdict, and there are no arenas."""
+    go = recorded("go-1.26-cgo-linux-6.18.smaps", modules=["/srv/service"], sections=[".gopclntab"])
+    found = seen(go)
+    assert found.split is not None and found.split[0].program == "Go"
+    assert (found.verdict.kind, found.verdict.code, list(found.arenas)) == ("runtime", "mostly-runtime", [])
+    assert "Go: heap" in text(found) and found.next[0].command is not None
+
+
+def test_a_small_process_without_an_allocator_gets_no_verdict() -> None:
+    """It is said that there is none to read."""
+    found = seen(Recorded([use(0x10000, 0x20000, resident=0x8000)]))
+    assert (found.verdict.kind, found.verdict.code) == ("inconclusive", "no-allocator")
+    assert "no allocator could be read" in text(found)

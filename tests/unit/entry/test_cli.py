@@ -1,4 +1,4 @@
-"""gdbheapx/cli.py and direct.py: which gdb, or none, and what is to be read.
+"""The command line, and what a session does before its target is stopped.
 
 Files: direct.py, __main__.py.
 """
@@ -10,12 +10,15 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any, Dict, Optional
+from types import SimpleNamespace
+from typing import Any, Dict, List, Optional
 
 import pytest
 
 from gdbheapx import cli, command, direct, invocation
+from gdbheapx.budget import Budget
 from gdbheapx.errors import HeapxError, UsageError
+from gdbheapx.session import Session
 
 
 @pytest.fixture
@@ -152,3 +155,17 @@ def test_the_package_is_a_program(capfd: pytest.CaptureFixture[str], monkeypatch
     with pytest.raises(SystemExit) as ended:
         runpy.run_module("gdbheapx", run_name="__main__")
     assert not ended.value.code and capfd.readouterr().out.startswith("gdbheapx ")
+
+
+def test_a_process_that_has_just_ended_is_prepared_for() -> None:
+    """Its folder in /proc is gone: whoever stops it says that it has ended, and in words."""
+
+    def anonymous_use() -> Any:
+        return None
+
+    target: Any = SimpleNamespace(anonymous_use=anonymous_use, identity=lambda: None, held_by_gdb=False)
+    prepared: List[bool] = []
+    discovery: Any = SimpleNamespace(prepare=lambda: prepared.append(True))
+    session = Session(target, Budget(1.0), discovery=discovery)
+    session.prepare()
+    assert prepared and session.process is None

@@ -1,20 +1,26 @@
-"""The tables give the offsets that were measured on real builds, and the arithmetic is malloc.c's.
+"""glibc's layouts by release, and packs of a glibc without symbols: one that is wrong is not believed.
 
-Files: glibc/layouts.py, layout/view.py.
+Files: glibc/layouts.py, layout/view.py, glibc/detect.py, glibc/arenas.py.
 """
 
 from types import SimpleNamespace
-from typing import Any, Sequence
+from typing import Any, Sequence, Tuple
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gdbheapx import packs
+from gdbheapx.errors import HeapxError
 from gdbheapx.glibc import detect, layouts
+from gdbheapx.glibc.arenas import Glibc
 from gdbheapx.glibc.layouts import align_chunk, bin_index, bin_range, make_geometry, min_large_size
 from gdbheapx.inferior.base import Symbol, TypeSet
 from gdbheapx.kernel.glibc.records import Geometry
+from gdbheapx.layout import pack
 from gdbheapx.layout.view import Shape, Struct, Version, lay_out_struct, take_struct
+from tests.support.builders.process import LIBC, WORLDS, Fake, World, make
+from tools import make_packs
 
 LP64, I386 = Shape(8, 16), Shape(4, 16)
 GEOMETRIES = [make_geometry(8, 16, 4096, True), make_geometry(4, 16, 4096, True), make_geometry(4, 8, 4096, True)]
@@ -112,3 +118,62 @@ def test_a_release_that_is_newer_than_the_tables_has_the_members_of_its_debug_in
     assert all_own and "tcache_unsorted_limit" not in types.structs["malloc_par"].members
     types, all_own = detect._choose_layouts(target, arena, None, layouts.NEWEST_KNOWN, LP64)
     assert not all_own and "tcache_unsorted_limit" in types.structs["malloc_par"].members
+
+
+NAMES = ("main_arena", "mp_", "__curbrk")
+
+
+def stripped(world: World, monkeypatch: pytest.MonkeyPatch, **moved: int) -> Tuple[Fake, Glibc]:
+    """(a process without symbols whose libc has a bundled pack, that libc as its symbols tell). `moved`: bytes by which a symbol is off."""
+    fake = make(world)
+    (known,) = detect.find_glibc_copies(fake.target)
+    places = {name: (fake.target.symbols[name] + moved.get(name, 0), 8) for name in NAMES}
+    made = pack.Pack(
+        allocator="glibc",
+        version_text=known.version_text,
+        build_id=str(LIBC.build_id),
+        machine=world.machine,
+        word_bytes=world.word_bytes,
+        prefix="",
+        public_prefix="",
+        symbols=places,
+        thread_locals={"tcache": (72, 8), "thread_arena": (88, 8)},
+        types=known.types,
+        constants={},
+        made_from="a test",
+        exactness="",
+    )
+    monkeypatch.setattr(packs, "EMBEDDED", {"%s.json" % made.build_id: make_packs.dump(made)})
+    fake.target.symbols.clear()
+    return fake, known
+
+
+@pytest.mark.parametrize("world", WORLDS, ids=str)
+def test_by_its_pack(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Addresses, layouts and release are those that symbols and tables tell."""
+    fake, known = stripped(world, monkeypatch)
+    (found,) = detect.find_glibc_copies(fake.target)
+    assert (found.layout_source, found.main_arena.source, found.version) == ("pack", "pack", known.version)
+    assert (found.main_arena.address, found.mp.address) == (known.main_arena.address, known.mp.address)
+    assert {name: found.types.structs[name] for name in known.types.structs} == known.types.structs
+    assert found.curbrk is not None and known.curbrk is not None and found.curbrk.address == known.curbrk.address
+
+
+@pytest.mark.parametrize("moved", [{"main_arena": 8}, {"main_arena": -4096}, {"mp_": 64}, {"mp_": -512}], ids=str)
+@pytest.mark.parametrize("world", WORLDS[:: len(WORLDS) // 5], ids=str)
+def test_wrong_addresses(world: World, moved: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pack whose addresses are off is refused with the reason."""
+    fake, _ = stripped(world, monkeypatch, **moved)
+    with pytest.raises(HeapxError) as caught:
+        detect.find_glibc_copies(fake.target)
+    assert "its memory does not match its layout" in caught.value.message
+
+
+@pytest.mark.parametrize("world", WORLDS[:: len(WORLDS) // 5], ids=str)
+def test_a_damaged_heap(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some bins that lead nowhere are damage of the heap: the pack is believed, and what is read with it tells the rest."""
+    fake, known = stripped(world, monkeypatch)
+    place = known.malloc_state.members["bins"]
+    for number in (2, 9, 40):
+        fake.target.put_word(known.main_arena.address + place.offset + number * place.size_bytes, 0x1234560)
+    assert [one.layout_source for one in detect.find_glibc_copies(fake.target)] == ["pack"]

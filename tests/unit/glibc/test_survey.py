@@ -1,15 +1,30 @@
-"""What the model says of a synthetic process is what the process was made of, for every release and geometry.
+"""What the model says of a synthetic process is what the process was made of, for every release and geometry, by walk and by counters; words and pages that look like blocks are none.
 
-Files: glibc/arenas.py, glibc/freelists.py, glibc/entry.py, glibc/main_arena.py, glibc/records.py, glibc/survey.py.
+Files: glibc/arenas.py, glibc/freelists.py, glibc/entry.py, glibc/main_arena.py, glibc/records.py, glibc/survey.py, session.py.
 """
 
-from typing import List
+import ctypes
+import mmap
+import os
+import random
+from array import array
+from types import SimpleNamespace
+from typing import Any, List, Sequence, Tuple
 
 import pytest
 
+from gdbheapx import kernel
+from gdbheapx.budget import Budget
+from gdbheapx.glibc import survey
 from gdbheapx.glibc.layouts import MALLOC_STATE, NEWEST_KNOWN
-from gdbheapx.glibc.records import ArenaTotals
-from gdbheapx.kernel.glibc.records import STATUS_FAST, STATUS_FREE, STATUS_TCACHE, STATUS_TCACHE_STRUCT, STATUS_USED
+from gdbheapx.glibc.meter import GlibcMeter
+from gdbheapx.glibc.records import ArenaTotals, MmappedTotals
+from gdbheapx.glibc.survey import _leave_out_ranges
+from gdbheapx.inferior.base import ProcessSource
+from gdbheapx.inferior.live import procfs, usage
+from gdbheapx.kernel.common import in_ram
+from gdbheapx.kernel.common.in_ram import InRam
+from gdbheapx.kernel.glibc.records import STATUS_FAST, STATUS_FREE, STATUS_TCACHE, STATUS_TCACHE_STRUCT, STATUS_USED, MmappedChunks
 from gdbheapx.session import Session
 from tests.support.builders.process import WORLDS, Fake, World, make
 
@@ -102,3 +117,164 @@ def test_bad_size_costs_its_own_bytes(value: int) -> None:
     assert all(sums(row) == row.system_bytes for row in rows)
     assert rows[1].unparsed_bytes and rows[1].unparsed_bytes < (rows[1].system_bytes or 0) // 4
     assert [row.unparsed_bytes for row in rows if row.index != 1] == [0, 0, 0]
+
+
+def meter_of(session: Session) -> GlibcMeter:
+    heap: Any = session.heaps.one()
+    made: GlibcMeter = heap.capabilities["meter"]()
+    return made
+
+
+@pytest.mark.parametrize("world", WORLDS, ids=name)
+def test_counters_are_what_the_walk_finds(world: World) -> None:
+    """2.29 to 2.43, 32 and 64 bits, both byte orders: system, top, mapped chunks and what is free, to the byte; the second sample like the first."""
+    session = Session(make(world).target)
+    heap: Any = session.heaps.one()
+    totals, meter = heap.totals(), meter_of(session)
+    for _ in range(2):
+        found = meter.read(10.0)
+        free = totals["free_bytes"] + totals["fast_bytes"]
+        assert list(found.values) == [totals["arenas"], totals["system_bytes"], totals["top_bytes"], totals["mmapped_bytes"], free]
+        assert found.held_bytes == totals["system_bytes"] + totals["mmapped_bytes"]
+        assert found.kept_bytes == free + totals["top_bytes"] and found.used_bytes == found.held_bytes - found.kept_bytes
+    exact = heap.capabilities["exact-reading"]()
+    assert list(exact.values) == list(found.values)
+    assert exact.used_bytes == totals["used_bytes"] + totals["mmapped_bytes"] < found.used_bytes
+
+
+def test_no_time_no_estimate() -> None:
+    """The counters are there, what is free is unknown, and so is what is in use."""
+    meter = meter_of(Session(make(WORLDS[0]).target))
+    found = meter.read(0.0)
+    assert found.values[1] and found.values[4] is None and found.used_bytes is None and found.held_bytes is not None
+
+
+@pytest.mark.parametrize("lost", range(0, 60, 3))
+def test_memory_that_goes_away_in_a_sample(monkeypatch: pytest.MonkeyPatch, lost: int) -> None:
+    """From any read on nothing can be read: figures are unknown, none is invented, and nothing is raised."""
+    session = Session(make(WORLDS[0]).target)
+    meter = meter_of(session)
+    whole, reads = meter.read(10.0), 0
+    original = session.target.read_prefix
+
+    def cut(address: int, size_bytes: int) -> bytes:
+        nonlocal reads
+        reads += 1
+        return original(address, size_bytes) if reads <= lost else b""
+
+    monkeypatch.setattr(session.target, "read_prefix", cut)
+    found = meter.read(10.0)
+    assert all(value in (None, known, 0) for value, known in zip(found.values[1:], whole.values[1:])) or found.values[0] != whole.values[0]
+    if reads > lost:
+        assert None in found.values or found.values[0] != whole.values[0]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_heap_that_lies(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    """Any word of it may be anything: the reading ends, is bounded by what the arenas say of themselves, and nothing is raised."""
+    session = Session(make(WORLDS[0]).target)
+    meter = meter_of(session)
+    chance, original = random.Random(seed), session.target.read_prefix
+
+    def lying(address: int, size_bytes: int) -> bytes:
+        data = bytearray(original(address, size_bytes))
+        if data and chance.random() < 0.3:
+            at = chance.randrange(len(data))
+            data[at : at + 8] = chance.choice((b"\xff" * 8, b"\0" * 8, chance.randbytes(8)))[: len(data) - at]
+        return bytes(data)
+
+    monkeypatch.setattr(session.target, "read_prefix", lying)
+    for _ in range(3):
+        found = meter.read(0.5)
+        if found.used_bytes is not None:
+            assert found.held_bytes is not None and 0 <= found.used_bytes <= found.held_bytes
+
+
+RANGES = [(0x10000, 0x90000), (0x100000, 0x180000), (0x200000, 0x280000)]
+
+
+def chunks(*places: Tuple[int, int]) -> MmappedChunks:
+    """Chunks with a mapping of so many bytes."""
+    return MmappedChunks(array("Q", (number for start, size in places for number in (start, size, start, size))))
+
+
+@pytest.mark.parametrize(
+    "found, counted, kept",
+    [
+        ([(0x10000, 0x3000), (0x100000, 0x2000), (0x108000, 0x1000)], (1, 0x3000), [0x10000]),
+        ([(0x10000, 0x3000), (0x100000, 0x2000), (0x200000, 0x2000)], (2, 0x5000), None),  # either of two may be one
+        ([(0x10000, 0x3000), (0x100000, 0x2000), (0x200000, 0x1000)], (1, 0x3000), [0x10000]),  # of two ranges
+        ([(0x10000, 0x3000), (0x18000, 0x1000), (0x100000, 0x2000)], (2, 0x5000), None),  # one of a range with a true one
+    ],
+)
+def test_ranges_are_left_out_if_all_others_are_as_counted(found: Sequence[Tuple[int, int]], counted: Tuple[int, int], kept: List[int]) -> None:
+    """Only where one choice of ranges explains the surplus, in chunks and to the byte."""
+    rest, is_complete = _leave_out_ranges(chunks(*found), RANGES, MmappedTotals(*counted))
+    assert is_complete == (kept is not None)
+    assert [chunk.chunk for chunk in rest] == (kept or [start for start, _ in found])
+
+
+PAGE, HUGE, MADV_HUGEPAGE = 4096, 2 << 20, 14
+GEOMETRY = SimpleNamespace(page_bytes=PAGE, chunk_struct_bytes=48, word_bytes=8)
+
+
+def walk(*runs: Tuple[int, int, int], reserves: Any = ()) -> Any:
+    """An arena whose runs end on tops: (where the free chunks before top begin or 0, top, its end)."""
+    made = [(SimpleNamespace(top=top), SimpleNamespace(top_run_start=run, top_bytes=end - top)) for run, top, end in runs]
+    return SimpleNamespace(arena=SimpleNamespace(index=0), runs=made, reserves=lambda heap_max: list(reserves))
+
+
+def context(free: Any = (), **more: Any) -> Any:
+    """What a walk carries along, with these free chunks (address of the block, usable bytes)."""
+    batch = SimpleNamespace(addresses=[one for one, _ in free], usable_bytes=[size for _, size in free])
+    known = {"glibc": SimpleNamespace(geometry=GEOMETRY), "walker": SimpleNamespace(blocks=lambda *asked: [batch])}
+    return SimpleNamespace(**{**known, **more})
+
+
+def test_whole_pages_of_tops_and_of_free_chunks() -> None:
+    """malloc's own words at the begin of a chunk stay, and a page that is not free as a whole is none."""
+    assert survey.list_top_pages(context(), walk((0, 0x10010, 0x14000), (0x20FF0, 0x21800, 0x24000))) == [(0x11000, 0x14000), (0x22000, 0x24000)]
+    assert survey.list_top_pages(context(), walk((0, 0x10FE0, 0x12000), (0, 0, 0))) == []
+    assert survey.list_free_pages(context([(0x10010, 0x3000), (0x20010, 0x800)]), [walk((0, 0x30000, 0x31000))]) == [(0x11000, 0x13000)]
+
+
+@pytest.mark.parametrize("part, expected", [(InRam(9, 9, 4), 12), (InRam(9, 9, None), None)], ids=["known", "untold"])
+def test_the_sum_is_unknown_where_a_part_is(part: InRam, expected: Any) -> None:
+    """Free chunks, tops, and the rest of heaps."""
+    ram = SimpleNamespace(pages=object(), settle=lambda counted, ranges: InRam(9, 9, 4), of=lambda ranges, exclusive: part)
+    one = walk((0, 0x10000, 0x14000))
+    one.ranges = lambda page: [(0x10000, 0x14000)]
+    assert survey.count_blockless_huge_bytes(context(ram=ram), one, SimpleNamespace(interior_residency=None), InRam(4, 4, 4)) == expected
+
+
+def test_pages_of_zeros_in_huge_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was written is left out, and no page is read that is not in RAM."""
+    table = usage.Finder(os.getpid()).find(procfs.read_process_maps(os.getpid()))
+    if PAGE != mmap.PAGESIZE or table is None or not table.scans:
+        pytest.skip("this kernel does not tell which pages are huge")
+    memory = mmap.mmap(-1, 5 * HUGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    start = -(-ctypes.addressof(ctypes.c_char.from_buffer(memory)) // HUGE) * HUGE
+    assert ctypes.CDLL(None).madvise(ctypes.c_void_p(start), ctypes.c_size_t(4 * HUGE), MADV_HUGEPAGE) == 0
+    for place in (0, HUGE + 5 * PAGE, HUGE + 6 * PAGE):
+        ctypes.memset(start + place, 1, 1)
+    native = kernel.load_native_library()
+
+    def of(ranges: List[Tuple[int, int]], with_exclusive: bool = True) -> InRam:
+        found = native.residency(table, ranges, with_exclusive)
+        assert found is not None
+        return InRam(found.resident_bytes, found.exclusive_bytes, found.huge_bytes)
+
+    here: Any = SimpleNamespace(can_read_on=True, kind="live", page_bytes=PAGE, page_table=lambda: table)
+    ram = in_ram.Ram(here, native)
+    monkeypatch.setattr(ram, "of", of)
+    if of([(start, start + 2 * HUGE)]).huge_bytes != 2 * HUGE:
+        pytest.skip("the kernel gives no huge pages here")
+    around = context(target=here, ram=ram, kernel=native, source=ProcessSource(os.getpid()), budget=Budget())
+    spans = [(start + PAGE, start + 4 * HUGE)]
+    assert survey.count_zero_huge_bytes(around, [walk(reserves=spans)], 0) == 2 * HUGE - 3 * PAGE
+    assert of([(start, start + 4 * HUGE)]).resident_bytes == 2 * HUGE, "reading brought more into RAM"
+    here.can_read_on = False
+    assert survey.count_zero_huge_bytes(around, [walk(reserves=spans)], 0) is None, "it runs on"
+    here.can_read_on = True
+    monkeypatch.setattr(in_ram, "MOST_READ_BYTES", HUGE)
+    assert survey.count_zero_huge_bytes(around, [walk(reserves=spans)], 0) is None

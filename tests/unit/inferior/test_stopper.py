@@ -1,4 +1,4 @@
-"""gdbheapx/inferior/live/tracer.py
+"""Stopping threads, and signals that come in the middle of a call.
 
 Files: inferior/live/keeper.py, inferior/live/tracer.py.
 """
@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -227,3 +228,30 @@ def test_a_thread_that_an_earlier_stop_could_not_let_go(monkeypatch: pytest.Monk
     assert refused.code == ALREADY_TRACED and "thread 7" in refused.message and "vfork" in refused.message
     monkeypatch.setattr(procfs, "find_process_tracer", lambda lwp: (1, "gdb"))
     assert "gdb (pid 1)" in Tracer(os.getpid(), 1.0)._make_refusal(7).message
+
+
+ROOT = Path(__file__).parents[3]
+SECONDS = 60
+NESTED = """
+import os, signal
+from gdbheapx.budget import Interrupts
+from gdbheapx.inferior.live.tracer import DeferredSignals
+heard = []
+number = int(signal.%s)
+with Interrupts(heard.append) as command:
+    for _ in range(2):
+        with DeferredSignals():
+            pass
+    with DeferredSignals():
+        os.kill(os.getpid(), number)
+        assert not heard
+    assert command.heard == [number], command.heard
+print("ended", len(heard))
+"""
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+def test_a_signal_in_the_middle_of_a_call_is_heard_once_after_it(name: str) -> None:
+    """By the command's own handler, which is in its place again; a handler that sent it to itself would never end."""
+    done = subprocess.run([sys.executable, "-c", NESTED % name], cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=SECONDS)
+    assert done.stdout == "ended 1\n", done.stderr

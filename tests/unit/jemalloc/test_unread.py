@@ -1,12 +1,19 @@
-"""What is said of a jemalloc that is there and is not read, and which builds are not taken for a release."""
+"""Builds of jemalloc: constants on machines of either word size, the moment of a look, and what is said of one that is there and is not read.
 
-from typing import Any, Optional
+Files: jemalloc/layouts.py, jemalloc/arenas.py.
+"""
+
+from types import SimpleNamespace
+from typing import Any, List, Optional
 
 import pytest
 
-from gdbheapx.inferior.base import DebugHint, Module
-from gdbheapx.jemalloc import find, layouts
+from gdbheapx import arch
+from gdbheapx.inferior.base import DebugHint, Mapping, Module, Thread
+from gdbheapx.jemalloc import arenas, find, layouts
+from gdbheapx.jemalloc.arenas import unpack_pointers
 from gdbheapx.jemalloc.find import NotReadable
+from gdbheapx.jemalloc.layouts import RtreeShape, list_rtree_shapes, make_rtree_shape
 from tests.support.builders.jemalloc import LIBRARY, FakeMemory
 
 
@@ -47,3 +54,67 @@ def test_nothing_is_said_that_is_not_known() -> None:
     assert told.what.startswith("cannot read jemalloc 5.3.0 in ") and told.version_text is None and told.has_ticker_bug is False
     silent = find.make_unread(Hinting(), LIBRARY, NotReadable(find.STRIPPED), None, None)
     assert silent.what.startswith("cannot read jemalloc in ") and "pages" not in silent.what and "bug" not in silent.what and silent.has_ticker_bug is None
+
+
+SHAPES = [
+    (1 << 18, 8, RtreeShape(48, (18, 18), True)),
+    (1 << 15, 8, RtreeShape(57, (15, 15, 15), False)),
+    (1 << 10, 4, RtreeShape(32, (10, 10), False)),
+]
+
+
+@pytest.mark.parametrize("elements, word_bytes, shape", SHAPES)
+def test_shapes_of_the_radix_tree(elements: int, word_bytes: int, shape: RtreeShape) -> None:
+    """rtree.h: an element of the leaves is one word where the bits above an address hold a size class; with 32 bits there are none."""
+    assert make_rtree_shape(shape.lg_vaddr, 12, 232, word_bytes) == shape
+    assert list_rtree_shapes(elements, 12, 232, None, word_bytes)[0] == shape
+    assert shape not in list_rtree_shapes(elements, 12, 232, not shape.compact, word_bytes)
+
+
+@pytest.mark.parametrize("name", [name for name, (_, word_bytes, _) in arch.REGISTRY.items() if word_bytes == 4])
+def test_addresses_of_32_bits_are_not_extended(name: str) -> None:
+    """The upper half of such an address space is no negative address."""
+    assert not arch.architecture_named(name).sign_extends
+
+
+@pytest.mark.parametrize("word_bytes, order", [(8, "little"), (8, "big"), (4, "little"), (4, "big")])
+def test_pointers_of_the_target(word_bytes: int, order: Any) -> None:
+    """They are numbers of 64 bits here, as kernels take them, whatever they are there."""
+    geometry: Any = SimpleNamespace(word_bytes=word_bytes, little_endian=order == "little")
+    context: Any = SimpleNamespace(geometry=geometry)
+    found = unpack_pointers(context, b"".join(value.to_bytes(word_bytes, order) for value in (0, 0xF7A7F6F0)))
+    assert (found.typecode, list(found)) == ("Q", [0, 0xF7A7F6F0])
+
+
+JEMALLOC, LIBC, PROGRAM, STACK = 0x10000, 0x20000, 0x30000, 0x80000
+NAMES = {JEMALLOC: "/lib/libjemalloc.so.2", LIBC: "/lib/libc.so.6", PROGRAM: "/bin/program"}
+
+
+@pytest.mark.parametrize(
+    "pc, words, told",
+    [
+        (JEMALLOC + 8, [], "surely"),
+        (LIBC + 8, [JEMALLOC + 8], "surely"),
+        (LIBC + 8, [1, LIBC + 16, JEMALLOC + 8, LIBC + 24], "maybe"),
+        (LIBC + 8, [1, LIBC + 16, 2, JEMALLOC + 8, PROGRAM + 8], "surely"),
+        (LIBC + 8, [1, LIBC + 16, PROGRAM + 8, JEMALLOC + 8], "maybe"),
+        (PROGRAM + 8, [1, JEMALLOC + 8], "maybe"),
+        (LIBC + 8, [1, PROGRAM + 8], ""),
+        (None, [1, JEMALLOC + 8], "maybe"),
+    ],
+    ids=["in it", "returns there", "a background thread", "waits in libc", "waits in libc for the program", "in the program", "elsewhere", "nowhere"],
+)
+def test_who_is_inside(pc: Any, words: List[int], told: str) -> None:
+    """In its code; in libc, which it has called; or perhaps, where its address only stands on the stack."""
+    data = b"".join(word.to_bytes(8, "little") for word in words)
+    target = SimpleNamespace(
+        mappings=lambda: [Mapping(start, start + 0x1000, True, False, True, False, name, None) for start, name in NAMES.items()],
+        threads=lambda: [Thread(7, None, None, STACK, pc)],
+        read_prefix=lambda address, size: data,
+        words_in=lambda read: list(memoryview(read).cast("Q")),
+    )
+    module = SimpleNamespace(base=JEMALLOC, name=NAMES[JEMALLOC])
+    geometry = SimpleNamespace(word_bytes=8, little_endian=True)
+    context: Any = SimpleNamespace(target=target, jemalloc=SimpleNamespace(module=module), geometry=geometry)
+    found = arenas.find_threads_inside(context)
+    assert found == ([7] if told == "surely" else [], [7] if told == "maybe" else [])

@@ -1,18 +1,25 @@
-"""Contents compared byte by byte, against plain groups of equal bytes.
+"""Contents compared byte by byte against plain groups of equal bytes, blocks by label, words that may be addresses, and numbers by keys that a target chooses.
 
-Files: kernel/blocks/graph_queries.py, analysis/census/contents.py.
+Files: kernel/blocks/graph_queries.py, analysis/census/contents.py, kernel/common/library.py, kernel/blocks/tally.h.
 """
 
+import ctypes
 import random
+from array import array
 from collections import Counter
+from pathlib import Path
 from typing import Dict, List, Tuple
+
+import pytest
 
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BytesSource
+from gdbheapx.kernel import build
 from gdbheapx.kernel.binding import CKernel
-from gdbheapx.kernel.blocks.graph_queries import Compared, compare_contents
+from gdbheapx.kernel.blocks.graph_queries import Compared, compare_contents, find_labelled, renumber_labels
 from gdbheapx.kernel.blocks.signatures import EQUAL, KNOWN, UNKNOWN, Condition, Referring, SignatureRow
 from gdbheapx.kernel.blocks.stream import CLASS_USED, NO_ARENA, make_blocks
+from gdbheapx.kernel.common.library import Kernel, address_of
 from tests.support.worlds import make, roots_from
 
 HEAP = 0x4000_0000
@@ -72,3 +79,98 @@ def test_equal_ones_are_told(c_kernel: CKernel) -> None:
     assert [sum(column) for column in zip(*found.by_label)] == list(found.all)
     few, _ = compared(c_kernel, made, {}, most=2)
     assert few.largest == found.largest[:2] and few.all == found.all
+
+
+@pytest.mark.parametrize("most", [0, 3, 1000])
+def test_blocks_of_some_labels(c_kernel: CKernel, most: int) -> None:
+    """In their order, no more than so many."""
+    labels = array("I", random.Random(most).choices(range(9), k=500))
+    expected = [block for block, label in enumerate(labels) if label in (2, 5)]
+    assert list(find_labelled(c_kernel.library, labels, (2, 5), 7, most)) == expected[:most]
+
+
+@pytest.mark.parametrize("letter", "BHI")
+def test_labels_by_other_numbers(c_kernel: CKernel, letter: str) -> None:
+    """Little endian, of the first blocks; a label without a number is refused."""
+    width, labels = array(letter).itemsize, array("I", random.Random(letter).choices(range(9), k=500))
+    numbers = [(label * 0x01234567) & ((1 << 8 * width) - 1) for label in range(9)]
+    expected = b"".join(numbers[label].to_bytes(width, "little") for label in labels[:400])
+    assert renumber_labels(c_kernel.library, labels, 400, numbers, width) == expected
+    with pytest.raises(ValueError, match="a number for each label"):
+        renumber_labels(c_kernel.library, labels, 400, numbers[:3], width)
+    with pytest.raises(ValueError, match="a number for each label"):
+        renumber_labels(c_kernel.library, labels, 501, numbers, width)
+
+
+BASE = 0x7F0000001003
+RANGES = [[], [(0x1000, 0x2000)], [(0x1000, 0x2000), (0x2000, 0x3000)], [(64 * n, 64 * n + 24) for n in range(1, 400)], [(1, (1 << 64) - 1)]]
+
+
+@pytest.mark.parametrize("ranges", RANGES)
+@pytest.mark.parametrize("mask", [0, 7, 63])
+def test_words_into_ranges(kernel: Kernel, ranges: List[Tuple[int, int]], mask: int) -> None:
+    """As each word by itself tells; zeros lead nowhere, and bytes before the first aligned word and behind the last are no words."""
+    pick = random.Random(mask + len(ranges))
+    memory: List[Tuple[int, bytes]] = []
+    for start in (BASE, BASE + 0x5005, BASE + 0x8000):
+        words = [pick.choice((0, 8 * pick.randrange(1 << 12), pick.randrange(1 << 15), pick.randrange(1 << 64))) for _ in range(500)]
+        memory.append((start, bytes(-start & 7) + b"".join(word.to_bytes(8, "little") for word in words) + b"\1\2\3"))
+    expected = []
+    for start, data in memory:
+        for at in range(-start & 7, len(data) - 7, 8):
+            word = int.from_bytes(data[at : at + 8], "little")
+            if not word & mask and any(low <= word < high for low, high in ranges):
+                expected.append((start + at, word))
+    before = kernel.searched_words
+    assert kernel.find_addresses(memory, ranges, mask) == expected and (expected or not ranges)
+    assert kernel.searched_words - before == 1500
+    assert kernel.find_addresses([(BASE, b"short")], ranges, mask) == []
+
+
+LONGEST_ROW = """
+#include "tally.h"
+__attribute__((visibility("default"))) uint32_t longest_row(const uint64_t *keys, uint32_t count);
+uint32_t longest_row(const uint64_t *keys, uint32_t count)
+{
+    struct tally tally;
+    uint32_t row = 0, longest = 0;
+    if (!tally_open(&tally, 64))
+        return UINT32_MAX;
+    for (uint32_t i = 0; i < count; i++)
+        *tally_at(&tally, keys[i]) = i;
+    for (uint32_t i = 0; i < count; i++)
+        if (*tally_find(&tally, keys[i]) != i)
+            return UINT32_MAX;
+    for (uint32_t at = 0; at < tally.room; at++) {
+        row = tally.keys[at] ? row + 1 : 0;
+        longest = row > longest ? row : longest;
+    }
+    tally_close(&tally);
+    return longest;
+}
+"""
+"""Of the table's places, those in a row that are taken: a look at a key may take as many steps."""
+FACTOR, WORD_MASK = 0x9E3779B97F4A7C15, (1 << 64) - 1
+
+
+def unmixed(place: int) -> int:
+    """The key that the function mixed() makes this of."""
+    place = place ^ place >> 29 ^ place >> 58
+    place = place * pow(FACTOR, -1, 1 << 64) & WORD_MASK
+    return place ^ place >> 31 ^ place >> 62
+
+
+@pytest.mark.parametrize("step", (1 << 24, 1))
+def test_chosen_keys_stand_in_no_long_row(tmp_path: Path, step: int) -> None:
+    """Keys whose lower bits are all alike when they are mixed in a way that is known, and keys that follow each other."""
+    words, texts = build.find_compiler(), build.all_sources()
+    if words is None:
+        pytest.skip("no C compiler here")
+    texts = {path: text for path, text in texts.items() if path.endswith(".h") or path.startswith("common")}
+    texts["blocks/longest_row.c"] = LONGEST_ROW
+    done = build.compile_into(str(tmp_path / "row.so"), words, texts, 0)
+    assert done.returncode == 0, done.stdout
+    function = ctypes.CDLL(str(tmp_path / "row.so")).longest_row
+    function.argtypes, function.restype = (ctypes.c_void_p, ctypes.c_uint32), ctypes.c_uint32
+    keys = array("Q", (unmixed(number * step) if step > 1 else number << 16 for number in range(1, 20001)))
+    assert function(address_of(keys), len(keys)) < 1000

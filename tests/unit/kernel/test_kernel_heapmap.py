@@ -1,18 +1,27 @@
-"""What the pages of a heap are: each page in one cell and one state, as the definition says.
+"""Pages of a heap: their state by the definition, which blocks lie on pages of which age, and pages that hold anything but zeros.
 
-Files: kernel/blocks/pages.py.
+Files: kernel/blocks/pages.py, kernel/blocks/cold.py, kernel/common/library.py.
 """
 
 import os
 import random
+from array import array
 from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
+from pathlib import Path
 from typing import Dict, List, Optional, Sequence, Set, Tuple
 
+import pytest
+
 from gdbheapx.budget import Budget
-from gdbheapx.inferior.base import BytesSource, PageTable
+from gdbheapx.inferior.base import BytesSource, FileSource, PageTable, Segment
 from gdbheapx.kernel.binding import CKernel
+from gdbheapx.kernel.blocks import cold
+from gdbheapx.kernel.blocks.cold import COLD_KNOWN, COLD_LOCKED, COLD_RESIDENT, COLD_SEEN, COLD_STALE, COLD_SWAPPED, ColdSum
+from gdbheapx.kernel.blocks.graph import Graph
 from gdbheapx.kernel.blocks.pages import Cell, MapShape
 from gdbheapx.kernel.blocks.stream import CLASS_CACHED, CLASS_FREE, CLASS_OVERHEAD, CLASS_RESERVE, CLASS_USED, make_blocks
+from gdbheapx.kernel.common.library import Kernel
+from tests.support.worlds import build, make
 
 AT, PAGE = 0x100000, 4096
 SHAPE = MapShape(PAGE, 0, 4 * PAGE)
@@ -88,3 +97,161 @@ def test_what_is_in_ram(c_kernel: CKernel) -> None:
     table = PageTable(os.getpid(), False, False, -1, ())
     found = cells(c_kernel, [(at, 8 * PAGE, CLASS_FREE, 2, 0)], [(at, at + 8 * PAGE)], SHAPE, table)
     assert [one.free_resident_bytes for one in found] == [PAGE, PAGE] and sum(one.free_bytes for one in found) == 8 * PAGE
+
+
+AGED_PAGE = 64
+AT_ONCE = 1 << 16
+"""BLOCKS_AT_ONCE of cold.c."""
+KINDS = (0, COLD_SEEN, COLD_SEEN | COLD_SWAPPED, *(COLD_SEEN | COLD_RESIDENT | more for more in (0, COLD_KNOWN, COLD_KNOWN | COLD_STALE, COLD_LOCKED)))
+
+
+def plain(blocks: List[Tuple[int, int]], owners: List[int], labels: List[int], spans: List[cold.Span]) -> Dict[Tuple[int, int], ColdSum]:
+    """By the definitions."""
+    kinds = {start + at: of[at // AGED_PAGE] for start, end, of in spans for at in range(end - start)}
+    made: Dict[Tuple[int, int], ColdSum] = {}
+    for (address, size), owner, label in zip(blocks, owners, labels):
+        of = [kinds.get(at, 0) for at in range(address, address + size)]
+
+        def count(bits: int, of: List[int] = of) -> int:
+            return sum(1 for kind in of if kind & bits)
+
+        some = count(COLD_STALE | COLD_SWAPPED)
+        is_cold = some == size > 0
+        known, resident, swapped, locked = (
+            count(bits) for bits in (COLD_KNOWN | COLD_SWAPPED, COLD_RESIDENT, COLD_SWAPPED, COLD_LOCKED)
+        )
+        one = [1, size, int(is_cold), some * is_cold, some * (not is_cold), known, resident, swapped, locked, size - count(COLD_SEEN)]
+        before = made.get((owner, label), ColdSum(owner, label, *[0] * 10))
+        made[owner, label] = ColdSum(owner, label, *map(sum, zip(before[2:], one)))
+    return made
+
+
+def spans_of(chance: random.Random, blocks: List[Tuple[int, int]]) -> List[cold.Span]:
+    """Pages with gaps between them, from before each room of blocks to behind it."""
+    made: List[cold.Span] = []
+    at = 0
+    for address, size in blocks:
+        at = max(at, address // AGED_PAGE * AGED_PAGE - AGED_PAGE)
+        while at < address + size:
+            pages, common = chance.randrange(1, 6), chance.choice(KINDS)
+            made.append((at, at + pages * AGED_PAGE, bytes(chance.choice((common, chance.choice(KINDS))) for _ in range(pages))))
+            at += (pages + chance.choice((0, 0, 0, 1))) * AGED_PAGE
+    return made
+
+
+def graph_of(c_kernel: CKernel, seed: int) -> Graph:
+    return build(c_kernel, make(seed, blocks=400))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_sums_are_those_of_a_plain_count(c_kernel: CKernel, seed: int) -> None:
+    """By owner, by class, by both and by neither; with more rows than there was room for at first, too."""
+    chance, graph = random.Random(seed), graph_of(c_kernel, seed)
+    blocks = graph.blocks(range(graph.numbers().blocks))
+    owners, labels = ([chance.randrange(most) for _ in blocks] for most in (200, 9))
+    spans, none = spans_of(chance, blocks), [0] * len(blocks)
+    for some, others in ((owners, labels), (owners, none), (none, labels), (none, none)):
+        arrays = [None if one is none else array("I", one) for one in (some, others)]
+        found = cold.sum_cold(c_kernel.library, graph, arrays[0], arrays[1], spans, AGED_PAGE)
+        assert {(one.owner, one.label): one for one in found} == plain(blocks, some, others, spans)
+
+
+def test_an_expired_budget_ends_it(c_kernel: CKernel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between slices; what is told by then is of the first blocks, each once."""
+    graph = build(c_kernel, make(1, blocks=AT_ONCE + 3000))
+    left: List[bool] = []
+    monkeypatch.setattr(graph._budget, "expired", left.pop)
+    monkeypatch.setattr(graph._budget, "slice_s", lambda seconds: 0.0)
+    for looks in range(3):
+        left[:] = [True, *[False] * looks]
+        found = cold.sum_cold(c_kernel.library, graph, None, None, [], AGED_PAGE)
+        assert sum(one.blocks for one in found) == min(looks * AT_ONCE, graph.numbers().blocks)
+
+
+def test_what_does_not_fit_is_refused(c_kernel: CKernel) -> None:
+    """Before C goes by it."""
+    graph = graph_of(c_kernel, 1)
+    for owners, spans in ((array("I", [0]), []), (None, [(0, 2 * AGED_PAGE, b"\0")]), (None, [(AGED_PAGE, 2 * AGED_PAGE, b"\0"), (0, AGED_PAGE, b"\0")])):
+        with pytest.raises(ValueError):
+            cold.sum_cold(c_kernel.library, graph, owners, None, spans, AGED_PAGE)
+    with pytest.raises(ValueError):
+        cold.sum_cold(c_kernel.library, graph, None, None, [], 3 * AGED_PAGE)
+
+
+MIB = 1 << 20
+BASE = 0x7F0000000000
+
+
+def expected(memory: bytes, ranges: List[Tuple[int, int]], page: int) -> List[int]:
+    """Byte by byte."""
+    found: List[int] = []
+    for begin, end in ranges:
+        at = begin
+        while at < end:
+            until = min((at // page + 1) * page, end)
+            if memory[at - BASE : until - BASE].strip(b"\0") or len(memory) < until - BASE:
+                if found and found[-1] == at:
+                    found[-1] = until
+                else:
+                    found += [at, until]
+            at = until
+    return found
+
+
+@pytest.mark.parametrize("page", [4096, 16384, 65536])
+def test_runs(kernel: Kernel, page: int) -> None:
+    """Each page with one byte set anywhere is in a run, and no other; runs that touch are one, also over the ends of ranges and of reads."""
+    numbers = random.Random(page)
+    memory = bytearray(3 * MIB)
+    for number in range(len(memory) // page):
+        if numbers.random() < 0.6:
+            memory[number * page + numbers.choice((0, 1, page // 2, page - 1))] = 1
+    bounds = [0, 5, page, 2 * page + 1, 300000, 300000, MIB - 3, 2 * MIB, len(memory)]
+    ranges = [(BASE + bounds[place], BASE + bounds[place + 1]) for place in (0, 2, 3, 5, 6, 7) if bounds[place] < bounds[place + 1]]
+    found = kernel.written(BytesSource(((BASE, bytes(memory)),)), ranges, page, Budget())
+    assert list(found.bounds) == expected(bytes(memory), ranges, page) and found.until is None
+
+
+def test_a_file_with_holes(kernel: Kernel, tmp_path: Path) -> None:
+    """Segments may begin anywhere in the file; what the file does not have any more counts as written, for it is not known."""
+    path = tmp_path / "core"
+    with open(path, "wb") as file:
+        file.truncate(2 * MIB + 777)
+        file.seek(777 + 8192 + 4095)
+        file.write(b"\1")
+    segments = (Segment(BASE, MIB, 777), Segment(BASE + MIB, 2 * MIB, 777 + MIB))
+    found = kernel.written(FileSource(str(path), segments), [(BASE, BASE + 3 * MIB)], 4096, Budget())
+    assert list(found.bounds) == [BASE + 8192, BASE + 12288, BASE + 2 * MIB, BASE + 3 * MIB] and found.until is None
+
+
+def test_out_of_time(kernel: Kernel) -> None:
+    """Where the time is up is told: what lies behind is in no run."""
+    found = kernel.written(BytesSource(((BASE, b"\1" * MIB),)), [(BASE, BASE + MIB)], 4096, Budget(-1.0))
+    assert found.bounds == array("Q") and found.until == BASE
+
+
+def test_ctrl_c(kernel: Kernel) -> None:
+    """A signal in the middle ends the search where it is; the answer has what was found."""
+    budget, asked = Budget(), []
+
+    def read(address: int, size: int) -> bytes:
+        asked.append(address)
+        if len(asked) > 2:
+            raise KeyboardInterrupt
+        return b"\1" * size
+
+    found = kernel.written(read, [(BASE, BASE + 4 * MIB)], 4096, budget)
+    assert budget.reason is not None and list(found.bounds) == [BASE, found.until] and found.until is not None and found.until < BASE + MIB
+
+
+def test_as_fast_as_memory_can_be_read(c_kernel: Kernel, tmp_path: Path) -> None:
+    """Blocks, not pages, are read: a file of 64 MiB takes no more than 300 reads."""
+    size = 64 * MIB
+    reads: List[int] = []
+
+    def read(address: int, length: int) -> bytes:
+        reads.append(length)
+        return bytes(length)
+
+    found = c_kernel.written(read, [(BASE, BASE + size)], os.sysconf("SC_PAGESIZE"), Budget())
+    assert not len(found.bounds) and len(reads) <= 300 and sum(reads) == size

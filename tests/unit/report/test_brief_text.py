@@ -1,21 +1,24 @@
-"""The head of `report`: a dozen lines at 80 columns whatever there is to say, each part in it, the next command whole.
+"""Text of reports: the head at 80 columns, tables, and what leaks, owners and refs say.
 
-Files: report/overview_text.py, analysis/overview.py.
+Files: report/overview_text.py, analysis/overview.py, analysis/reachability/refs.py, report/reach_text.py.
 """
 
 import itertools
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Optional
 
 import pytest
 
+from gdbheapx import hints, units
 from gdbheapx.analysis.overview import Brief, may_have_suspect
-from gdbheapx.analysis.reachability.owners import Accumulation, LeakSuspect
+from gdbheapx.analysis.reachability.owners import SHARED, Accumulation, Division, HoldingBlock, LeakSuspect, Owners, add_owner_types
+from gdbheapx.analysis.reachability.refs import Refs, RefsChain, RefsStep
 from gdbheapx.analysis.split import SplitMemory
 from gdbheapx.command import TextStyle
 from gdbheapx.hints import hint_command
-from gdbheapx.model import AllocatorInfo, Finding, MemoryPart, StepAdvice
-from gdbheapx.report import overview_text
-from gdbheapx.report.text import format_on_screen, format_sentence
+from gdbheapx.kernel.blocks.graph import NativeSum
+from gdbheapx.model import AllocatorInfo, Finding, MemoryPart, StepAdvice, TargetAddress
+from gdbheapx.report import overview_text, reach_text, text
+from gdbheapx.report.text import format_on_screen, format_page, format_sentence
 from gdbheapx.verdict import HeapVerdict
 
 MB = 1 << 20
@@ -97,3 +100,71 @@ def test_a_suspect_that_was_not_sought_is_not_denied() -> None:
     of_looked, of_others = ("\n".join(shown(made, target("live"))) for made in kept)
     assert "No owner retains" in of_looked and "not looked for" in of_others
     assert may_have_suspect(kept[1]) and not may_have_suspect(kept[0])
+
+
+@pytest.mark.parametrize(
+    "size, shown",
+    [(0, "0 B"), (9999, "9,999 B"), (10000, "9.8 KiB"), (-20480, "-20.0 KiB"), (1 << 20, "1.0 MiB"), (1023 * 1024 + 1000, "1.0 MiB"), (1 << 60, "1024.0 PiB")],
+)
+def test_sizes_for_people(size: int, shown: str) -> None:
+    """Small ones to the byte, others in the largest unit that leaves at most four digits."""
+    assert units.table_size(size) == shown
+
+
+HEADERS, ROWS = ("name", "bytes"), [["one", "1"], ["a longer one", "12,345"]]
+
+
+def test_a_table_looks_the_same_without_tabulate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Header, rule, rows, with the same columns."""
+    pytest.importorskip("tabulate")
+    with_it = text.format_table(HEADERS, ROWS, "lr")
+    monkeypatch.setattr(text, "_tabulate", None)
+    monkeypatch.setattr(text, "_looked_for_tabulate", True)
+    assert text.format_table(HEADERS, ROWS, "lr") == with_it
+    assert with_it[-1].endswith("12,345") and with_it[-2].endswith(" 1") and set(with_it[1]) == {"-", " "}
+
+
+@pytest.mark.parametrize("told, shown", [("plain", "plain"), ("\x1b[2J", "\\x1b[2J"), ("a\nb", "a\\nb"), ("\u00e9", "\\xe9"), ("\u2028", "\\u2028"), ("\udcff", "\\udcff")])
+def test_names_cannot_drive_the_terminal(told: str, shown: str) -> None:
+    """Control characters, line ends and letters beyond ASCII are escaped, in a cell as in a line."""
+    assert text.make_printable(told) == text.escape_line(told) == shown
+    assert shown in text.format_table(["name"], [[told]], "l")[-1]
+
+
+def test_tabs_stay_and_documents_keep_letters() -> None:
+    """A document for another program has its paths as they are, but no line end inside a line."""
+    assert text.escape_line("a\tb\x07") == "a\tb\\x07"
+    assert text.escape_line("/srv/\u00e9\n/x\t", document=True) == "/srv/\u00e9\\012/x\t"
+
+
+def step(number: int, root: Optional[str] = None, left_out: int = 0) -> RefsStep:
+    return RefsStep(TargetAddress(number), 0, None, root, "start", left_out)
+
+
+def test_a_long_chain_keeps_its_ends() -> None:
+    """However few steps are shown, the root is one of them, and what is hidden adds up."""
+    steps: List[RefsStep] = [*(step(number) for number in range(1, 6)), step(6, left_out=100), *(step(number) for number in range(7, 10)), step(10, "g in app")]
+    for depth in range(1, 12):
+        shown = reach_text.shorten_chain(steps, depth)
+        assert len(shown) == min(depth, 10) and shown[-1].root == "g in app"
+        assert len(shown) + sum(one.left_out for one in shown) == 110
+    answer = Refs(TargetAddress(0x50), 8, 64, "start", [RefsChain(steps, True), RefsChain(steps[:2], False)], False)
+    lines = list(reach_text.format_refs(TextStyle(plain_bytes=False, color=False), answer, 1, 4))
+    assert "+8" in lines[0] and "2 pointers; reachable" in lines[0] and "110 steps to a root" in lines[2]
+    assert "106 steps not shown: --depth 10" in hints.strip_targets("\n".join(lines)) and hints.strip_targets(lines[-1]) == "1 more chain: --limit 2"
+    assert reach_text.make_refs_data(answer, 1, 4)["referrers"] == 2
+
+
+def test_suspects_have_the_types_that_whatis_knows() -> None:
+    """Of a holder that is a block, of the block of a holder in which the pointer stands, of parts; a place alone has no type to show."""
+    holders = ["block 0x20 (160 bytes)", "so+0x4f"]
+    holding = [HoldingBlock(holders[0], TargetAddress(0x28), False), HoldingBlock(holders[0], TargetAddress(0x20), True), HoldingBlock(holders[1], TargetAddress(0x30), False)]
+    parts = [Division("block 0x50 (9 bytes)", TargetAddress(0x50), 900, 45.0), Division("block 0x60 (9 bytes)", TargetAddress(0x60), 500, 25.0)]
+    point = Accumulation(TargetAddress(0x10), None, "block 0x10 (72 bytes)", 72, 2, 1000, 0, parts)
+    suspect = LeakSuspect("block 0x10 (72 bytes)", SHARED, 1000, 50.0, point, holders=holders, holding=holding)
+    answer = Owners([suspect], [], NativeSum(9, 2000), NativeSum(0, 0), 1000)
+    assert "which block 0x20 (160 bytes) and so+0x4f hold" in reach_text.describe_suspicion(suspect)
+    known = add_owner_types(answer, {0x20: "etree.XMLParser", 0x30: "etree._Context", 0x60: "Session"}).suspects[0]
+    assert "which etree.XMLParser 0x20 and etree._Context of so+0x4f hold" in reach_text.describe_suspicion(known)
+    assert reach_text.describe_suspicion(known).endswith("; largest parts: block 0x50 (9 bytes) (45 %), Session 0x60 (25 %)")
+    assert hint_command("whatis 0x10") in "\n".join(format_page(TextStyle(plain_bytes=False, color=False), reach_text.make_owners_page(answer)))

@@ -1,17 +1,29 @@
-"""Listings of chunks: the fast way and the one by records give the same, as JSON and as text, of both allocators.
+"""Listings of chunks, files of all blocks, JSON of an answer and pandas frames: the same rows in each form.
 
-Files: command.py.
+Files: command.py, report/encodings.py, model.py.
 """
 
 import json
-from typing import Any, Iterator, List, NamedTuple, Tuple
+import json as standard
+from array import array
+from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Tuple
 
 import pytest
 
-from gdbheapx import hints
+from gdbheapx import hints, kernel
 from gdbheapx.command import JsonLines, TextStyle
-from gdbheapx.kernel.blocks.stream import CLASS_CACHED, CLASS_FREE, CLASS_USED, NO_ARENA, BlockShape, NativeBlocks, make_blocks
-from gdbheapx.report import pages
+from gdbheapx.kernel.blocks.stream import (
+    CLASS_CACHED,
+    CLASS_FREE,
+    CLASS_OVERHEAD,
+    CLASS_USED,
+    NO_ARENA,
+    BlockShape,
+    NativeBlocks,
+    make_blocks,
+)
+from gdbheapx.model import StepSentence, TargetAddress
+from gdbheapx.report import encodings, pages
 
 EVERYTHING = pages.ChunkSelection(None, None, 0, None, None, None)
 KEYS = ["address", "chunk", "size_bytes", "usable_bytes", "status", "arena", "allocator"]
@@ -93,3 +105,128 @@ def test_text_says_how_many_more_there_are() -> None:
     assert lines[1].split() == ["0x0000000000001010", "0x0000000000001000", "32", "24", "used", "0"] and hints.strip_targets(lines[3]) == "... 4 more chunks: --limit 6"
     whole = list(pages.answer_chunks([Glibc(), Jemalloc()], EVERYTHING).text(style))
     assert len(whole) == 7 and whole[4].split()[-1] == "-" and whole[5].split()[1] == "-"
+
+
+class CsvInfo(NamedTuple):
+    """Its id."""
+
+    id: str = "glibc"
+
+
+class Heap(NamedTuple):
+    """Two batches: three blocks, and a mapped one."""
+
+    info: CsvInfo = CsvInfo()
+    shape: BlockShape = BlockShape(("used", "free", "mmapped"), (8, 8, 16), 16)
+
+    def blocks(self) -> Iterator[NativeBlocks]:
+        """By address."""
+        yield make_blocks([(0x1010, 24, CLASS_OVERHEAD, 0, 0), (0x1030, 56, CLASS_FREE, 1, 0), (0x1070, 40, CLASS_USED, 0, 0)])
+        yield make_blocks([(0x7010, 4080, CLASS_USED, 2, NO_ARENA)])
+
+
+def test_every_block_is_a_row() -> None:
+    """The size is the allocator's own; a block of no arena has an empty cell."""
+    assert "".join(encodings.format_csv(kernel.load_native_library(), [Heap()])).splitlines() == [
+        "address,size_bytes,usable_bytes,class,status,arena,allocator",
+        "0x1010,32,24,overhead,used,0,glibc",
+        "0x1030,64,56,free,free,0,glibc",
+        "0x1070,48,40,used,used,0,glibc",
+        "0x7010,4096,4080,used,mmapped,,glibc",
+    ]
+
+
+@pytest.mark.parametrize("addresses, labels", [([0x1070, 0x7010], [2, 1]), ([0x1000, 0x1070, 0x3000, 0x7010], [1, 2, 2, 1])])
+def test_names_are_found_by_address(addresses: List[int], labels: List[int]) -> None:
+    """Whether or not other blocks with a name lie between."""
+    signed = encodings.BlockSignatures(array("Q", addresses), array("I", labels), ["=cmd", "Session"])
+    lines = "".join(encodings.format_signed_csv(kernel.load_native_library(), list(encodings.read_used_blocks([Heap()])), signed)).splitlines()
+    assert lines[1:] == ["0x1070,48,40,used,used,0,glibc,Session", "0x7010,4096,4080,used,mmapped,,glibc,'=cmd"]
+
+
+def test_a_block_without_a_name_has_none() -> None:
+    """It is in use all the same."""
+    signed = encodings.BlockSignatures(array("Q", [0x7010]), array("I", [1]), ["Session"])
+    lines = "".join(encodings.format_signed_csv(kernel.load_native_library(), list(encodings.read_used_blocks([Heap()])), signed)).splitlines()
+    assert lines[1:] == ["0x1070,48,40,used,used,0,glibc,", "0x7010,4096,4080,used,mmapped,,glibc,Session"]
+
+
+class Row(NamedTuple):
+    """A row with a figure that may be unknown."""
+
+    blocks: int
+    size_bytes: Optional[int]
+
+
+def test_an_unknown_whole_number_makes_no_floats() -> None:
+    """A column of whole numbers stays one where some are unknown: they are NA, and 2**60 + 1 is not rounded."""
+    pytest.importorskip("pandas")
+    frame = encodings.make_pandas([Row(1, None), Row(2, (1 << 60) + 1)])
+    assert str(frame["size_bytes"].dtype) == "Int64" and str(frame["blocks"].dtype) == "int64"
+    assert frame["size_bytes"].isna().tolist() == [True, False] and int(frame["size_bytes"][1]) == (1 << 60) + 1
+
+
+class RateRow(NamedTuple):
+    """A record."""
+
+    at: Optional[TargetAddress]
+    sizes: Any
+
+
+def always(step: Callable[[], None]) -> bool:
+    """Nothing is cut short."""
+    step()
+    return True
+
+
+def written(value: Any, guard: Callable[[Callable[[], None]], bool] = always) -> Any:
+    """What a reader of the document gets."""
+    out: List[str] = []
+    encodings.write_json(value, out.append, guard)
+    return standard.loads("".join(out))
+
+
+def test_records_are_objects_and_addresses_hex() -> None:
+    """Unknown is null; tuples, sets and generators are arrays; keys are strings."""
+    value = {1: RateRow(TargetAddress(0x7F00), (1, 2)), "more": [RateRow(None, {3})], "made": (one for one in "ab"), "step": StepSentence("trim", "gives")}
+    assert encodings.make_jsonable(value) == {"1": {"at": "0x7f00", "sizes": [1, 2]}, "more": [{"at": None, "sizes": [3]}], "made": ["a", "b"], "step": "trim gives"}
+
+
+def test_what_has_no_type_of_json_is_text() -> None:
+    """A path, say."""
+    assert encodings.make_jsonable(complex(1, 2)) == "(1+2j)"
+    assert standard.loads(encodings.encode_json("\udcff")) == "\udcff"
+
+
+def test_members_are_made_when_their_turn_comes() -> None:
+    """A count behind a list is that of the list, as it was written."""
+    counted = [0]
+
+    def entries() -> Iterator[str]:
+        for number in range(3):
+            counted[0] += 1
+            yield str(number)
+
+    assert written({"rows": JsonLines(entries()), "count": lambda: counted[0], "plain": [1]}) == {"rows": [0, 1, 2], "count": 3, "plain": [1]}
+
+
+def test_an_empty_stream_is_an_empty_array() -> None:
+    """And valid."""
+    assert written(JsonLines(iter(()))) == []
+
+
+def test_what_is_cut_short_is_closed() -> None:
+    """The rows so far, null for what comes behind."""
+
+    def entries() -> Iterator[str]:
+        yield "1"
+        raise KeyboardInterrupt
+
+    def cut(step: Callable[[], None]) -> bool:
+        try:
+            step()
+        except (KeyboardInterrupt, ZeroDivisionError):
+            return False
+        return True
+
+    assert written({"rows": JsonLines(entries()), "count": lambda: 1 // 0}, cut) == {"rows": [1], "count": None}

@@ -1,21 +1,28 @@
-"""Pages are marked as idle and looked at again, in files that stand for the kernel's; what nobody may use together is refused."""
+"""The ages of pages, watched and joined with what is in RAM.
+
+Files: addons/labs/cold/find.py, addons/labs/commands/cold.py.
+"""
 
 import argparse
+import json
 import os
 import subprocess
 from array import array
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Optional, Tuple
 
 import pytest
 
-from gdbheapx.addons.labs.cold import watch
+from gdbheapx.addons.labs.cold import find, watch
 from gdbheapx.addons.labs.cold.find import KNOWN, STALE
 from gdbheapx.addons.labs.short_stop import stop, userfaultfd
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.live.usage import PRESENT
+from gdbheapx.kernel.blocks.cold import COLD_RESIDENT, COLD_SEEN, COLD_SWAPPED, ColdSum
+from gdbheapx.kernel.common.copy import KIND_RESIDENT, KIND_SWAPPED
 from gdbheapx.problems import NO_PROCESS
+from gdbheapx.snapshot import container
 
 PAGE = os.sysconf("SC_PAGESIZE")
 FRAMES = [640, 641, 700, 0, 64, 1024, 1025, 1026]
@@ -220,3 +227,69 @@ def test_pages_without_a_mark_of_a_write_are_stale(monkeypatch: pytest.MonkeyPat
     session: Any = SimpleNamespace(target=SimpleNamespace(pid=os.getpid()))
     found = watch.watch_written_pages(session, [(0, 6 * PAGE)], watch.AgingFiles(), options(), lambda *told: None)
     assert list(found.ranges[0][2]) == [KNOWN | STALE, KNOWN, 0, 0, 0, KNOWN] and cleared == [os.getpid()] and found.read_bytes is None
+
+
+SYSTEM_PAGE = 4096
+IN_RAM = COLD_SEEN | COLD_RESIDENT
+FOUND = ColdSum(1, 1, 2, 5100, 1, 100, 900, 5000, 5100, 0, 0, 0)
+
+
+def test_ages_are_laid_over_what_is_in_ram() -> None:
+    """Where they reach; ranges that were watched may begin and end elsewhere than mappings do now."""
+    ages = find.Ages(find.IDLE, 60.0, SYSTEM_PAGE, [(0, 3 * SYSTEM_PAGE, bytes([KNOWN, KNOWN | STALE, KNOWN])), (5 * SYSTEM_PAGE, 7 * SYSTEM_PAGE, bytes([KNOWN | STALE, 0]))])
+    found = find.apply_ages(SYSTEM_PAGE, 6 * SYSTEM_PAGE, bytes([IN_RAM] * 5), ages)
+    assert list(found) == [IN_RAM | KNOWN | STALE, IN_RAM | KNOWN, IN_RAM, IN_RAM, IN_RAM | KNOWN | STALE]
+    assert find.apply_ages(8 * SYSTEM_PAGE, 9 * SYSTEM_PAGE, b"\1", ages) == b"\1"
+
+
+def test_a_row_says_what_is_known() -> None:
+    """Cold in whole and in part, and what is neither warm nor cold."""
+    row = find.make_cold_row(FOUND, "Session", "shop._cache")
+    assert (row.cold_bytes, row.cold_blocks, row.partly_cold_bytes, row.unknown_bytes) == (100, 1, 900, 100)
+    assert (row.blocks, row.bytes, row.resident_bytes, row.swapped_bytes) == (2, 5100, 5100, 0)
+
+
+def test_what_was_not_seen_is_none() -> None:
+    """Never 0."""
+    row = find.make_cold_row(FOUND._replace(known_bytes=0, unseen_bytes=8), None, None)
+    assert {row.cold_bytes, row.cold_blocks, row.partly_cold_bytes, row.swapped_bytes, row.resident_bytes, row.locked_bytes} == {None}
+    assert find.make_cold_row(FOUND._replace(unseen_bytes=8), None, None).cold_bytes == 100
+
+
+@pytest.mark.parametrize(
+    "by, rows",
+    [
+        (find.BOTH, [("Session", "shop._cache", 100), ("str", "shop._cache", 100), (None, None, 50)]),
+        (find.CLASS, [("Session", None, 100), ("str", None, 100), (None, None, 50)]),
+        (find.OWNER, [(None, "shop._cache", 200), (None, None, 50)]),
+    ],
+)
+def test_rows_are_what_a_snapshot_keeps_added_up(by: str, rows: List[Tuple[Optional[str], Optional[str], int]]) -> None:
+    """By class, by owner or by both; nothing is read anew, and the sum is that of all."""
+    some = [("Session", "shop._cache", FOUND), ("str", "shop._cache", FOUND), (None, None, FOUND._replace(cold_bytes=50))]
+    parts = [find.ColdPart(*one) for one in some]
+    told = container.decode_value(List[find.ColdPart], json.loads(json.dumps(container.encode_value(parts))))
+    session: Any = SimpleNamespace(constants={}, kept=lambda name, kind, make: told)
+    found = find.find_cold(session, by)
+    assert [(row.signature, row.owner, row.cold_bytes) for row in found.rows] == rows
+    assert (found.totals.cold_bytes, found.totals.bytes, found.means, found.by) == (250, 3 * FOUND.bytes, None, by)
+
+
+def mapping(start: int, resident: int, swapped: int) -> Any:
+    """Of two pages, and what smaps says of it."""
+    return SimpleNamespace(mapping=SimpleNamespace(start=start, end=start + 2 * SYSTEM_PAGE), resident_bytes=resident, swapped_bytes=swapped, flags=())
+
+
+def test_a_snapshot_keeps_pages_where_something_is_in_swap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of mappings that have any in memory; None where nothing is in swap, or where that is not known."""
+    table = SimpleNamespace(told=lambda start, end: bytes([KIND_SWAPPED, KIND_RESIDENT]))
+    monkeypatch.setattr(find.owned, "read_page_states", lambda session: table)
+
+    def standing(*uses: Any) -> Any:
+        use = SimpleNamespace(mappings=uses) if uses else None
+        session: Any = SimpleNamespace(target=SimpleNamespace(memory_use=lambda: use, page_bytes=SYSTEM_PAGE))
+        return find.find_stopped_spans(session)
+
+    kept = standing(mapping(0, SYSTEM_PAGE, SYSTEM_PAGE), mapping(4 * SYSTEM_PAGE, 0, 0))
+    assert kept == [(0, 2 * SYSTEM_PAGE, bytes([COLD_SEEN | COLD_SWAPPED, COLD_SEEN | COLD_RESIDENT]))]
+    assert standing(mapping(0, SYSTEM_PAGE, 0)) is None and standing() is None

@@ -1,16 +1,21 @@
-"""Spikes of RSS: found whatever they are made of, and never told as memory that an allocator returned to the OS.
+"""Spikes of a watch, what the kernel counts read again and again, and a process whose core is being written.
 
 Files: addons/monitor/watch/returned.py.
 """
 
+import os
 import random
-from typing import List, Optional
+import subprocess
+import sys
+from types import SimpleNamespace
+from typing import Any, List, Optional
 
 import pytest
 
+from gdbheapx.addons.monitor.capture.dumped import _DumpedMemory
 from gdbheapx.addons.monitor.watch import returned as spikes
 from gdbheapx.addons.monitor.watch import summary as codes
-from gdbheapx.addons.monitor.watch.counters import ProcessCounters
+from gdbheapx.addons.monitor.watch.counters import Counters, ProcessCounters
 from gdbheapx.addons.monitor.watch.samples import Sample, Watched
 from gdbheapx.addons.monitor.watch.summary import History, Summary
 from gdbheapx.allocators.answers import Reading
@@ -107,3 +112,71 @@ def test_memory_that_was_held_before(held: Optional[int], code: str) -> None:
         reading = Reading((), None if held is None else held * MB, None, None, None)
         samples.append(Sample(at, at, ProcessCounters(rss, rss, 0, 1, 1 << 30), None, [reading], None))
     assert summary(samples).code == code
+
+
+PAGE = os.sysconf("SC_PAGESIZE")
+
+
+def test_of_this_process() -> None:
+    """RSS, anonymous memory and threads are those of /proc; the pages are counted too."""
+    counters = Counters(os.getpid())
+    found, pages = counters.read(), counters.pages()
+    assert found is not None and found.threads is not None and found.threads >= 1
+    assert 0 < found.anonymous_bytes < found.resident_bytes and found.resident_bytes % PAGE == 0
+    if pages is not None:
+        assert pages.resident_bytes and abs(pages.resident_bytes - found.resident_bytes) < max(found.resident_bytes // 2, 8 << 20)
+
+
+@pytest.mark.parametrize("is_reaped", [False, True])
+def test_a_process_that_has_ended(is_reaped: bool) -> None:
+    """None, also while it waits to be reaped; the folder that was opened belongs to it alone."""
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    counters = Counters(child.pid)
+    assert counters.read() is not None
+    assert child.stdin is not None
+    child.stdin.close()
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    if is_reaped:
+        child.wait()
+    assert counters.read() is None and counters.pages() is None
+    child.wait()
+
+
+@pytest.mark.parametrize("name", [b"a\nThreads:\t99", b"\x1b[31m", b"\xff\xfe", b"=1+1"])
+def test_a_name_is_data(name: bytes) -> None:
+    """A program that calls itself a line of status changes no figure; bytes that are no UTF-8 are replaced."""
+    program = "import ctypes, sys; ctypes.CDLL(None).prctl(15, bytes.fromhex(sys.argv[1]), 0, 0, 0); print(1, flush=True); input()"
+    child = subprocess.Popen([sys.executable, "-c", program, name.hex()], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert child.stdout is not None and child.stdin is not None
+    child.stdout.readline()
+    counters = Counters(child.pid)
+    found = counters.read()
+    assert found is not None and found.threads == 1
+    assert counters.name() == name[:15].decode("utf-8", "replace")
+    child.stdin.close()
+    child.wait()
+    child.stdout.close()
+
+
+SYSTEM_PAGE = 4096
+
+
+def memory(segments: int, hole: int = -1) -> Any:
+    """So many segments of a page side by side, of which the dump leaves one out."""
+    loads = [SimpleNamespace(start=place * SYSTEM_PAGE, dumped_bytes=0 if place == hole else SYSTEM_PAGE) for place in range(segments)]
+    made = _DumpedMemory.__new__(_DumpedMemory)
+    made._live = SimpleNamespace(read_prefix=lambda address, size: b"%c" % (address // SYSTEM_PAGE % 251) * size)  # type: ignore[assignment]
+    made.find = lambda address: loads[address // SYSTEM_PAGE] if address // SYSTEM_PAGE < segments else None  # type: ignore[method-assign,assignment,return-value]
+    return made
+
+
+def test_a_read_goes_through_all_segments() -> None:
+    """Five thousand of them, as where each page was protected by itself; to the end of the last one."""
+    found = memory(5000).read_dumped(100, 5001 * SYSTEM_PAGE)
+    assert len(found) == 5000 * SYSTEM_PAGE - 100 and found[SYSTEM_PAGE] == 1 and found[-1] == 4999 % 251
+
+
+def test_a_read_ends_where_nothing_is_dumped() -> None:
+    """At a hole, and at once in it."""
+    one = memory(10, hole=4)
+    assert len(one.read_dumped(0, 8 * SYSTEM_PAGE)) == 4 * SYSTEM_PAGE and one.read_dumped(4 * SYSTEM_PAGE, 8) == b""
