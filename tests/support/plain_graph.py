@@ -146,7 +146,7 @@ class PlainGraph:
         return [(nearest.get(node) or [NO_NODE])[0] for node in range(len(self.edges))]
 
     def streams(self, moves: Sequence[Move], slots: bool) -> Dict[int, bytes]:
-        """As a file has it: packed.h says what each stream is."""
+        """As a file has it: packed.c says what each stream is."""
         moved = [0, *(next(address - start + to for start, end, to in moves if start <= address < end) for address, _ in self.blocks)]
         every = [(node, edge) for node, edges in enumerate(self.edges) for edge in edges]
         steps = [

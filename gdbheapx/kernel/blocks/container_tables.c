@@ -17,7 +17,7 @@ struct table {
     uint32_t node, pointers, bytes;     /* usable bytes of each */
 };
 
-static uint32_t in_table(const struct search *search, const struct table *table, uint32_t edge)
+static int in_table(const struct search *search, const struct table *table, uint32_t edge)
 {
     const struct graph *graph = search->graph;
     const uint32_t target = EDGE_ID(graph->to[edge]), group = group_at(search, target);
@@ -130,12 +130,6 @@ static int find_tables(const struct search *search, uint8_t *seen, struct table 
     return 1;
 }
 
-static uint32_t chain_length(const struct search *search, uint32_t node)
-{
-    const uint32_t number = search->linked.of[node];
-    return number ? search->linked.groups[number - 1].members : 1;
-}
-
 /* So many blocks are chained to 95 % of the elements: these are objects of several blocks, no chains of a hash table. */
 static int are_alike(const struct search *search, const struct table *table)
 {
@@ -145,7 +139,8 @@ static int are_alike(const struct search *search, const struct table *table)
         for (uint32_t edge = graph->offsets[table->node]; edge < graph->offsets[table->node + 1]; edge++) {
             if (!in_table(search, table, edge))
                 continue;
-            const uint32_t here = chain_length(search, EDGE_ID(graph->to[edge]));
+            const uint32_t number = search->linked.of[EDGE_ID(graph->to[edge])];
+            const uint32_t here = number ? search->linked.groups[number - 1].members : 1;
             alike += (uint32_t) is_counting && here == length;
             if (!is_counting && !votes)
                 length = here;
@@ -180,7 +175,7 @@ static void add_chain(struct search *search, uint32_t node, const struct cluster
             const uint32_t target = EDGE_ID(graph->to[edge]);
             if (target < graph->index.blocks && !found->of[target] && search->linked.of[target] == number && !is_loose(graph, edge)
                 && index_size(&graph->index, target) == index_size(&graph->index, node)
-                && field_in(graph, search->inside, links, edge) >= 0)
+                && field_in(graph, search->linked.inside, links, edge) >= 0)
                 add_member(found, target);
         }
     for (uint32_t i = 0; number && i < search->linked.groups[number - 1].members; i++) {
@@ -240,18 +235,15 @@ static int settle_table(struct search *search, const struct table *table)
         if (of && of == other && !same++)
             to_same = edge;
     }
-    const int are_objects = fresh >= LEAST_TABLE && are_alike(search, table);
     if (fresh >= LEAST_TABLE && 2 * fresh >= table->pointers) {
         struct container *container = new_container(found);
         if (!container || !add_entry(found, container, (struct outer) {table->node, to_fresh}))
             return 0;
         container->element_bytes = table->bytes;
-        const uint32_t number = found->count;
-        const struct cluster *links = are_objects ? NULL : chain_of(search, table);
+        const struct cluster *links = are_alike(search, table) ? NULL : chain_of(search, table);
         for (uint32_t edge = graph->offsets[table->node]; edge < graph->offsets[table->node + 1]; edge++)
             if (in_table(search, table, edge) && !found->of[EDGE_ID(graph->to[edge])])
                 add_chain(search, EDGE_ID(graph->to[edge]), links);
-        container = &found->all[number - 1];
         container->sure = SURE_CERTAIN;
         container->shape = container->members > table->pointers || !is_array(search, table) ? SHAPE_HASH_TABLE : SHAPE_ARRAY;
         return 1;

@@ -46,6 +46,15 @@ struct containers {
     uint32_t locals_from;               /* roots of threads begin here */
 };
 
+/* NULL: no memory. */
+struct container *new_container(struct containers *found);
+
+/* 0: no memory. */
+int add_entry(struct containers *found, struct container *container, struct outer outer);
+
+/* To the container that is made last. */
+void add_member(struct containers *found, uint32_t node);
+
 /* `of`: by block its group's number; `with_stale`: also words that own nothing for another reason than that a runtime says so. 0: no
    memory, or it was stopped. */
 int pointers_list(const struct graph *graph, const uint32_t *of, uint32_t groups, int with_stale, struct pace *pace,
@@ -61,11 +70,5 @@ static inline int holds_container(const struct containers *containers, uint32_t 
             return 1;
     return 0;
 }
-
-/* Roots: thread-local ones from locals_from, stacks and registers from weak_from. Without slots there are none. 0: no memory,
-   or it was stopped. */
-int containers_find(const struct graph *graph, const struct linked *linked, uint32_t weak_from, uint32_t locals_from, struct pace *pace,
-                    struct containers *found);
-void containers_close(struct containers *containers);
 
 #endif

@@ -25,32 +25,22 @@ static uint32_t all_nodes(const struct graph *graph, const struct hold *hold)
 
 /* ---- the algorithm ---- */
 
-static uint32_t *numbers_of(uint64_t count)
-{
-    return dense_alloc((size_t) count * sizeof(uint32_t) + 8);
-}
-
-static void numbers_free(uint32_t *numbers, uint64_t count)
-{
-    lazy_free(numbers, (size_t) count * sizeof(uint32_t) + 8);
-}
-
 static void solver_close(struct solver *solver, uint64_t nodes)
 {
     if (solver->predecessors)
-        numbers_free(solver->predecessors, solver->before[solver->count]);
+        free_numbers(solver->predecessors, solver->before[solver->count]);
     uint32_t *by_node[] = {solver->vertex, solver->parent, solver->dominator, solver->before, solver->stack};
     for (unsigned i = 0; i < sizeof by_node / sizeof *by_node; i++)
-        numbers_free(by_node[i], nodes + 2);
-    numbers_free(solver->seen, 2 * (nodes + 2));
+        free_numbers(by_node[i], nodes + 2);
+    free_numbers(solver->seen, 2 * (nodes + 2));
 }
 
 static int solver_open(struct solver *solver, uint64_t nodes)
 {
     uint32_t **by_node[] = {&solver->vertex, &solver->parent, &solver->dominator, &solver->before, &solver->stack};
-    int all = (solver->seen = numbers_of(2 * (nodes + 2))) != NULL;
+    int all = (solver->seen = dense_numbers(2 * (nodes + 2))) != NULL;
     for (unsigned i = 0; i < sizeof by_node / sizeof *by_node; i++)
-        all &= (*by_node[i] = numbers_of(nodes + 2)) != NULL;
+        all &= (*by_node[i] = dense_numbers(nodes + 2)) != NULL;
     return all;
 }
 
@@ -141,7 +131,7 @@ static int find_predecessors(const struct graph *graph, const struct hold *hold,
         *here = solver->before[i];
     }
     solver->before[solver->count] = sum;
-    solver->predecessors = numbers_of(sum);
+    solver->predecessors = dense_numbers(sum);
     if (!solver->predecessors)
         return 0;
     for (uint32_t node = 0; node < all_nodes(graph, hold); node++) {

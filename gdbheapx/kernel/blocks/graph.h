@@ -131,6 +131,22 @@ struct graph {
     void (*free_marks)(struct marks *marks);
 };
 
+/* A number for each of so many, 0 at first: huge pages, or only what is touched. */
+static inline uint32_t *dense_numbers(uint64_t count)
+{
+    return dense_alloc((size_t) count * sizeof(uint32_t) + 8);
+}
+
+static inline uint32_t *lazy_numbers(uint64_t count)
+{
+    return lazy_alloc((size_t) count * sizeof(uint32_t) + 8);
+}
+
+static inline void free_numbers(uint32_t *numbers, uint64_t count)
+{
+    lazy_free(numbers, (size_t) count * sizeof *numbers + 8);
+}
+
 static inline int has_bit(const uint64_t *bits, uint64_t at)
 {
     return (int) (bits[at >> 6] >> (at & 63) & 1);
@@ -222,7 +238,7 @@ static inline unsigned threads_for(const struct graph *graph, uint64_t work, uin
     return work < enough ? 1 : graph->threads;
 }
 
-/* graph.c */
-void heapx_graph_free(struct graph *graph);
+/* Room for `nodes`, and edges as many as edge_room and the like say. 0: no memory. */
+int graph_make_room(struct graph *graph);
 
 #endif

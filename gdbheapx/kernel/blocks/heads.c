@@ -276,15 +276,7 @@ int heads_join(struct heads *heads, const struct heads *part, uint64_t id)
 
 static int is_base(const struct heads *heads, uint32_t id, uint64_t offset)
 {
-    uint64_t low = 0, high = heads->object_count;
-    while (low < high) {
-        const uint64_t middle = low + (high - low) / 2;
-        if (heads->objects[middle] < id)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    const struct head_class *class = &heads->classes[heads->numbers[low]];
+    const struct head_class *class = &heads->classes[heads->numbers[first_short_from(heads->objects, heads->object_count, id)]];
     for (uint32_t i = class->first; i < class->first + class->count; i++)
         if (heads->bases[i].offset == offset)
             return 1;

@@ -603,23 +603,39 @@ static int find_groups(struct finder *finder, struct linked *linked)
     return !is_over(finder->pace, 0) && cut_all_holders(finder, linked) && !is_over(finder->pace, 0);
 }
 
-int linked_find(const struct graph *graph, struct pace *pace, struct linked *linked)
+void heapx_groups_free(struct linked *linked)
 {
-    struct finder finder = {.graph = graph, .pace = pace};
-    const size_t edges = (size_t) graph->edges + 1, blocks = (size_t) graph->index.blocks;
-    memset(linked, 0, sizeof *linked);
+    if (!linked)
+        return;
+    free(linked->groups);
+    free_numbers(linked->of, linked->blocks);
+    free_numbers(linked->order, linked->blocks);
+    lazy_free(linked->hit, (size_t) linked->blocks * sizeof *linked->hit + 8);
+    lazy_free(linked->inside, (size_t) linked->edges * sizeof *linked->inside + 8);
+    lazy_free(linked->fields, linked->field_room);
+    free(linked);
+}
+
+/* What is linked in the graph, whatever its roots are; without slots nothing. NULL: no memory, or `is_asked` has said to stop. */
+struct linked *heapx_groups_new(const struct graph *graph, stop_call is_asked)
+{
+    struct pace pace = {.is_over = is_asked};
+    struct finder finder = {.graph = graph, .pace = &pace};
+    const size_t edges = (size_t) graph->edges, blocks = (size_t) graph->index.blocks;
+    struct linked *linked = calloc(1, sizeof *linked);
+    if (!linked)
+        return NULL;
     linked->blocks = graph->index.blocks;
     linked->edges = graph->edges;
     if (!graph->all_slots || !blocks)
-        return 1;
-    linked->inside = dense_alloc((size_t) graph->edges * sizeof *linked->inside + 8);
-    finder.inside = linked->inside;
-    finder.edges = dense_alloc(edges);
-    finder.above = dense_alloc(blocks * 4 + 8);
+        return linked;
+    finder.inside = linked->inside = dense_alloc(edges * sizeof *linked->inside + 8);
+    finder.edges = dense_alloc(edges + 1);
+    finder.above = dense_numbers(blocks);
     finder.is_array = lazy_alloc(blocks / 8 + 1);
-    linked->of = dense_alloc(blocks * 4 + 8);
-    linked->order = dense_alloc(blocks * 4 + 8);
-    linked->hit = dense_alloc(blocks * 2 + 8);
+    linked->of = dense_numbers(blocks);
+    linked->order = dense_numbers(blocks);
+    linked->hit = dense_alloc(blocks * sizeof *linked->hit + 8);
     linked->field_room = (3 * graph->edges + MOST_LINK_FIELDS) * sizeof *linked->fields;
     linked->fields = lazy_alloc(linked->field_room);
     int done = tally_open(&finder.numbers, 1024) && finder.edges && finder.above && finder.is_array && linked->of && linked->order
@@ -629,19 +645,17 @@ int linked_find(const struct graph *graph, struct pace *pace, struct linked *lin
     done = done && find_groups(&finder, linked);
     tally_close(&finder.numbers);
     free(finder.sums);
-    lazy_free(finder.edges, edges);
-    lazy_free(finder.above, blocks * 4 + 8);
+    lazy_free(finder.edges, edges + 1);
+    free_numbers(finder.above, blocks);
     lazy_free(finder.is_array, blocks / 8 + 1);
-    return done;
+    if (!done)
+        heapx_groups_free(linked);
+    return done ? linked : NULL;
 }
 
-void linked_close(struct linked *linked)
+/* `of`: by block the number + 1 of the group that it is linked with. */
+void heapx_groups_of(const struct linked *linked, uint32_t *of)
 {
-    const size_t blocks = (size_t) linked->blocks;
-    free(linked->groups);
-    lazy_free(linked->of, blocks * 4 + 8);
-    lazy_free(linked->order, blocks * 4 + 8);
-    lazy_free(linked->hit, blocks * 2 + 8);
-    lazy_free(linked->inside, (size_t) linked->edges * sizeof *linked->inside + 8);
-    lazy_free(linked->fields, linked->field_room);
+    if (linked->of)
+        memcpy(of, linked->of, (size_t) linked->blocks * sizeof *of);
 }

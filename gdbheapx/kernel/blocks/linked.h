@@ -3,13 +3,38 @@
 #define HEAPX_LINKED_H
 
 #include "graph.h"
-#include "pace.h"
 
 #define MOST_LINK_SLOT 512u
 #define MOST_LINK_OFFSET 512u           /* words inside a target */
 #define MOST_LINK_SIZE 65536u           /* bytes of a block that has links */
 #define MOST_LINK_FIELDS 16u            /* of one group */
 #define NEAR 8u                         /* members from here: what they need is asked of memory now */
+
+#define STEPS_AT_ONCE 65536u            /* between two looks at the clock */
+#define LEAST_SECONDS 0.05              /* between two questions */
+
+/* Long work in one call, of which Python is asked now and then whether it is to go on. */
+struct pace {
+    stop_call is_over;                  /* NULL: nobody stops it */
+    double next;
+    uint64_t steps;
+    int is_stopped;                     /* what is made by then is of no use */
+};
+
+/* So many steps more were done. 1: it is over, from now on. */
+static inline int is_over(struct pace *pace, uint64_t steps)
+{
+    pace->steps += steps;
+    if (pace->steps < STEPS_AT_ONCE || !pace->is_over)
+        return pace->is_stopped;
+    pace->steps = 0;
+    const double now = clock_now();
+    if (now >= pace->next) {
+        pace->is_stopped |= pace->is_over();
+        pace->next = now + LEAST_SECONDS;
+    }
+    return pace->is_stopped;
+}
 
 struct cluster {
     uint32_t first, members;            /* of order[] */
@@ -91,9 +116,5 @@ static inline int field_in(const struct graph *graph, const uint16_t *inside, co
             return (int) i;
     return -1;
 }
-
-/* Without slots nothing is linked. 0: no memory, or it was stopped. */
-int linked_find(const struct graph *graph, struct pace *pace, struct linked *linked);
-void linked_close(struct linked *linked);
 
 #endif

@@ -266,3 +266,11 @@ void heapx_marks_offsets(const struct graph *graph, uint64_t *counts, uint64_t r
             counts[offset < room ? offset : room - 1]++;
     }
 }
+
+/* Evidence that was found elsewhere, after heapx_marks_slice: of nodes that nothing leads to. */
+void heapx_marks_set(struct graph *graph, const uint32_t *nodes, const uint8_t *evidence, uint64_t count)
+{
+    for (uint64_t i = 0; i < count; i++)
+        if (nodes[i] < graph->index.blocks && is_leaked(graph->marks, nodes[i]))
+            set_evidence(graph->marks, nodes[i], evidence[i]);
+}

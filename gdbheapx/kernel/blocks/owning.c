@@ -1,5 +1,232 @@
-/* What of a block owns what it points to, as its runtime tells: links of a collector's lists and weak references do not. */
+/* Which edges own nothing: those of words that stale.h has notes of, as far as a better way leads where they do. */
+#include "../common/heapx.h"
 #include "marks.h"
+#include "stale.h"
+
+#include <stdlib.h>
+
+#define SLACK 32u                       /* bytes that malloc may give beyond what was asked for; with size classes a fifth more */
+#define CONTROL_GROUP 16u
+#define FAR_WORDS UINT16_MAX            /* from so many words on all is taken to be live */
+
+/* The block that begins there and was made for so many bytes; NO_NODE: none. */
+static uint32_t block_for(const struct graph *graph, uint64_t address, uint64_t room)
+{
+    const uint32_t id = index_begin(&graph->index, address);
+    const uint64_t usable = id != NO_NODE ? index_size(&graph->index, id) : 0, rest = usable - room;
+    return room <= usable && (rest < SLACK || rest <= usable / 5 + 16) ? id : NO_NODE;
+}
+
+static int set_unowning(struct graph *graph, uint64_t edge)
+{
+    if (!graph->unowning)
+        graph->unowning = lazy_alloc((size_t) graph->edge_room / 8 + 1);
+    if (graph->unowning)
+        set_edge(graph->unowning, edge);
+    return graph->unowning != NULL;
+}
+
+/* By block the first word that holds nothing + 1, as far as its owners agree that all behind it is so; FAR_WORDS: none. And whether it has
+   ENTRIES. */
+static void find_ends(const struct graph *graph, uint16_t *ends, struct spread *tables)
+{
+    for (uint64_t i = 0; i < graph->stale.body_count; i++) {
+        const struct stale_body *body = &graph->stale.bodies[i];
+        const uint32_t id = block_for(graph, body->address, body->room);
+        if (id == NO_NODE || graph->offsets[id] == graph->offsets[id + 1])
+            continue;
+        if (body->kind == ENTRIES)
+            mark(tables, id);
+        const int is_live = body->kind == CHARACTERS && slot_of(graph, graph->offsets[id]) < body->from;
+        const uint16_t end = is_live || body->from >= FAR_WORDS ? FAR_WORDS : (uint16_t) (body->from + 1);
+        ends[id] = end > ends[id] ? end : ends[id];
+    }
+}
+
+static int mark_bodies(struct graph *graph, const uint16_t *ends)
+{
+    for (uint32_t id = 0; id < graph->index.blocks; id++)
+        for (uint32_t edge = graph->offsets[id + 1]; ends[id] && ends[id] < FAR_WORDS && edge-- > graph->offsets[id];) {
+            if (slot_of(graph, edge) + 1 < ends[id])
+                break;
+            if (!set_unowning(graph, edge))
+                return 0;
+        }
+    return 1;
+}
+
+static int mark_words(struct graph *graph, const struct spread *tables)
+{
+    for (uint64_t i = 0; i < graph->stale.word_count; i++) {
+        const struct stale_word *word = &graph->stale.words[i];
+        const int has_block = word->address != HOLE && word->address;
+        if (has_block ? block_for(graph, word->address, word->room) == NO_NODE : word->address && !is_marked(tables, word->node))
+            continue;
+        /* looked up: a table may have as many words that own nothing as it has edges */
+        uint64_t edge = graph->offsets[word->node];
+        const uint64_t end = graph->offsets[word->node + 1];
+        if (edge < end)
+            edge += first_short_from(graph->slots + (edge - graph->first_slotted), end - edge, word->slot);
+        for (; edge < end && slot_of(graph, edge) == word->slot; edge++)
+            if (!set_unowning(graph, edge))
+                return 0;
+    }
+    return 1;
+}
+
+/* ---- tables of Rust ---- */
+
+/* Items from the block's begin on, then a control byte for each place, and 16 of them once more. */
+static int is_table_in(const struct graph *graph, uint32_t id, uint64_t offset, uint64_t places)
+{
+    const uint64_t usable = index_size(&graph->index, id), need = offset + places + CONTROL_GROUP, rest = usable - need;
+    return offset >= places && offset % places < CONTROL_GROUP && need <= usable && (rest < SLACK || rest <= usable / 5 + 16);
+}
+
+/* A pointer to the middle of such a table is the one that holds and owns it. */
+static void mark_tables(struct graph *graph)
+{
+    for (uint64_t i = 0; i < graph->stale.table_count; i++) {
+        const struct stale_table *table = &graph->stale.tables[i];
+        uint64_t offset = 0;
+        const uint32_t id = index_at(&graph->index, table->control, &offset);
+        if (id == NO_NODE || !is_table_in(graph, id, offset, UINT64_C(1) << table->power))
+            continue;
+        for (uint32_t edge = graph->offsets[table->node]; edge < graph->offsets[table->node + 1]; edge++) {
+            const uint32_t rule = EDGE_RULE(graph->to[edge]);
+            if (EDGE_ID(graph->to[edge]) != id || (rule != RULE_INSIDE && rule != RULE_HABIT))
+                continue;
+            graph->to[edge] = id | (uint32_t) RULE_BASE << ID_BITS;
+            graph->by_rule[rule]--;
+            graph->by_rule[RULE_BASE]++;
+        }
+    }
+}
+
+/* A stale word is told only to who has a better one: edges that alone lead somewhere are none. 0: no memory. */
+static int keep_only_ways(struct graph *graph)
+{
+    struct spread live;
+    uint64_t left = 0;
+    int done = spread_open(&live, graph->nodes);
+    for (uint64_t node = graph->index.blocks + graph->mapping_count; node < graph->nodes && done; node++)
+        done = is_marked(&live, (uint32_t) node) || (spread_push(&live, (uint32_t) node)
+                                                     && !spread_drain(graph, &live, OWNED, NULL, NULL, 1e300));
+    for (uint64_t edge = 0; edge < graph->edges && done; edge++) {
+        if (!is_unowning(graph, edge))
+            edge |= graph->unowning[edge >> 3] ? 0 : 7;
+        else if (!is_marked(&live, EDGE_ID(graph->to[edge])))
+            graph->unowning[edge >> 3] &= (uint8_t) ~(1u << (edge & 7));
+        else
+            left++;
+    }
+    spread_close(&live);
+    if (!left) {
+        lazy_free(graph->unowning, (size_t) graph->edge_room / 8 + 1);
+        graph->unowning = NULL;
+    }
+    return done;
+}
+
+/* All edges are there: which of them hold nothing. What was noted is not needed any more; a part of it would blame the wrong one. 0, or
+   NO_MEMORY. */
+int heapx_graph_find_unowning(struct graph *graph)
+{
+    struct spread tables;
+    mark_tables(graph);
+    if (graph->stale.is_lost) {
+        stale_free(&graph->stale);
+        return 0;
+    }
+    int done = spread_open(&tables, graph->nodes);
+    if (done && graph->stale.body_count) {
+        uint16_t *ends = lazy_alloc((size_t) graph->index.blocks * sizeof *ends + 8);
+        done = ends != NULL;
+        if (done) {
+            find_ends(graph, ends, &tables);
+            done = mark_bodies(graph, ends);
+        }
+        lazy_free(ends, (size_t) graph->index.blocks * sizeof *ends + 8);
+    }
+    done = done && mark_words(graph, &tables) && (!graph->unowning || keep_only_ways(graph));
+    spread_close(&tables);
+    stale_settle(&graph->stale);
+    return done ? 0 : NO_MEMORY;
+}
+
+/* ---- notes ---- */
+
+/* What may be a string or a vector, as it is noted while memory is read: see stale.h. */
+
+/* Room for one more; without it none of the notes is of use. */
+static int has_room(struct stale *stale, void **items, uint64_t count, uint64_t *room, size_t size)
+{
+    if (count < *room)
+        return 1;
+    const uint64_t wanted = *room ? *room + *room / 2 : 1024;
+    void *more = realloc(*items, (size_t) wanted * size);
+    stale->is_lost |= !more;
+    *items = more ? more : *items;
+    *room = more ? wanted : *room;
+    return more != NULL;
+}
+
+void stale_body(struct stale *stale, uint64_t address, uint64_t from, uint64_t room, unsigned kind)
+{
+    if (has_room(stale, (void **) &stale->bodies, stale->body_count, &stale->body_room, sizeof *stale->bodies))
+        stale->bodies[stale->body_count++] = (struct stale_body) {address, (uint32_t) room, (uint32_t) from & (INT32_MAX >> 1), kind & 3};
+}
+
+void stale_word(struct stale *stale, uint64_t address, uint64_t room, uint64_t node, uint64_t slot)
+{
+    if (slot <= UINT32_MAX && has_room(stale, (void **) &stale->words, stale->word_count, &stale->word_room, sizeof *stale->words))
+        stale->words[stale->word_count++] = (struct stale_word) {address, (uint32_t) room, (uint32_t) node, (uint32_t) slot};
+}
+
+void stale_table(struct stale *stale, uint64_t control, uint64_t mask, uint64_t node)
+{
+    if (has_room(stale, (void **) &stale->tables, stale->table_count, &stale->table_room, sizeof *stale->tables))
+        stale->tables[stale->table_count++] = (struct stale_table) {control, (uint32_t) node, 64u - (unsigned) __builtin_clzll(mask)};
+}
+
+void stale_tail(struct stale *stale, uint64_t node, uint64_t slot, int32_t count)
+{
+    if (has_room(stale, (void **) &stale->tails, stale->tail_count, &stale->tail_room, sizeof *stale->tails))
+        stale->tails[stale->tail_count++] = (struct stale_tail) {(uint32_t) node, (uint32_t) slot, count};
+}
+
+void stale_settle(struct stale *stale)
+{
+    struct stale tails = {.tails = stale->tails, .tail_count = stale->tail_count, .tail_room = stale->tail_room};
+    free(stale->tables);
+    free(stale->bodies);
+    free(stale->words);
+    *stale = tails;
+}
+
+void stale_free(struct stale *stale)
+{
+    stale_settle(stale);
+    free(stale->tails);
+    memset(stale, 0, sizeof *stale);
+}
+
+void stale_join(struct stale *stale, const struct stale *part, uint64_t node)
+{
+    for (uint64_t i = 0; i < part->body_count; i++)
+        stale_body(stale, part->bodies[i].address, part->bodies[i].from, part->bodies[i].room, part->bodies[i].kind);
+    for (uint64_t i = 0; i < part->word_count; i++)
+        stale_word(stale, part->words[i].address, part->words[i].room, node + part->words[i].node, part->words[i].slot);
+    for (uint64_t i = 0; i < part->table_count; i++)
+        stale_table(stale, part->tables[i].control, (UINT64_C(1) << part->tables[i].power) - 1, node + part->tables[i].node);
+    for (uint64_t i = 0; i < part->tail_count; i++)
+        stale_tail(stale, node + part->tails[i].node, part->tails[i].slot, part->tails[i].count);
+    stale->is_lost |= part->is_lost;
+}
+
+/* ---- by runtimes ---- */
+
+/* What of a block owns what it points to, as its runtime tells: links of a collector's lists and weak references do not. */
 
 static void own_words(struct graph *graph, uint32_t node, uint64_t mask)
 {
@@ -47,11 +274,6 @@ void heapx_graph_pass_by(struct graph *graph, uint32_t node, uint64_t slot)
             set_bit(graph->passed, edge);
 }
 
-static int is_no_way(const struct graph *graph, uint64_t edge)
-{
-    return owns_nothing(graph, edge) || (graph->passed && has_bit(graph->passed, edge));
-}
-
 /* Behind its last item an object owns nothing. `ends`: of each label where its items begin, in bytes, << 8, and how long each is; 0: it
    has none, or no count of them. */
 static void end_objects(struct graph *graph, const uint32_t *labels, const uint64_t *ends, uint64_t label_count)
@@ -97,136 +319,4 @@ int heapx_graph_own(struct graph *graph, const uint32_t *labels, const uint64_t 
             graph->first_starts += i < first_count;
         }
     return 0;
-}
-
-/* The first pointer from one node to another by which a way may lead: one that owns, where there is one. 0: there is none. */
-int heapx_graph_edge_to(const struct graph *graph, uint32_t node, uint32_t target, struct edge *out)
-{
-    uint32_t found = graph->offsets[node + 1];
-    for (uint32_t edge = graph->offsets[node]; edge < graph->offsets[node + 1]; edge++)
-        if (EDGE_ID(graph->to[edge]) == target && (found == graph->offsets[node + 1] || !is_no_way(graph, edge))) {
-            found = edge;
-            if (!is_no_way(graph, edge))
-                break;
-        }
-    if (found == graph->offsets[node + 1])
-        return 0;
-    *out = (struct edge) {target, rule_of(graph, found), slot_of(graph, found)};
-    return 1;
-}
-
-/* `holders`: of each node the only one from which words lead there, whether they own or not; NO_NODE: none, or several. */
-void heapx_graph_only_holders(const struct graph *graph, uint32_t *holders)
-{
-    const uint32_t several = NO_NODE - 1;
-    memset(holders, 0xff, (size_t) graph->nodes * sizeof *holders);
-    for (uint32_t node = 0; node < graph->nodes; node++)
-        for (uint32_t edge = graph->offsets[node]; edge < graph->offsets[node + 1]; edge++) {
-            uint32_t *holder = &holders[EDGE_ID(graph->to[edge])];
-            if (EDGE_ID(graph->to[edge]) != node && *holder != node)
-                *holder = *holder == NO_NODE ? node : several;
-        }
-    for (uint32_t node = 0; node < graph->nodes; node++)
-        if (holders[node] == several)
-            holders[node] = NO_NODE;
-}
-
-/* Nodes that have a way already, and those whose edges are followed next. */
-struct ways {
-    const struct graph *graph;
-    uint32_t roots_from, data;
-    int is_any, is_begun;               /* the phase is */
-    unsigned phase;                     /* see begin_phase; PHASES: all ways are known */
-    uint32_t *parents, *queue;
-    uint64_t begin, end;
-    uint64_t *known;                    /* one bit a node */
-};
-#define PHASES 5u
-
-static void begin_at(struct ways *ways, uint32_t node)
-{
-    if (has_bit(ways->known, node))
-        return;
-    set_bit(ways->known, node);
-    ways->queue[ways->end++] = node;
-}
-
-/* Until there is a way to this node, and all edges of the node before it were followed; NO_NODE: all. */
-static void follow(struct ways *ways, unsigned most_rule, uint32_t until)
-{
-    const struct graph *graph = ways->graph;
-    for (; ways->begin < ways->end && (until == NO_NODE || !has_bit(ways->known, until)); ways->begin++) {
-        const uint32_t node = ways->queue[ways->begin];
-        if (ways->begin + 2 * AHEAD < ways->end) {
-            __builtin_prefetch(&graph->offsets[ways->queue[ways->begin + 2 * AHEAD]]);
-            __builtin_prefetch(&graph->to[graph->offsets[ways->queue[ways->begin + AHEAD]]]);
-        }
-        for (uint32_t edge = graph->offsets[node]; edge < graph->offsets[node + 1]; edge++) {
-            const uint32_t target = EDGE_ID(graph->to[edge]);
-            if (target >= ways->roots_from || has_bit(ways->known, target) || is_no_way(graph, edge)
-                || (EDGE_RULE(graph->to[edge]) > most_rule && !is_sure(graph, edge)))
-                continue;
-            ways->parents[target] = node;
-            begin_at(ways, target);
-        }
-    }
-}
-
-/* From what has a name by itself, in its order: 0, 1; else from a root, variables first: 2, by pointers that are enough to hold a block: 3;
-   else by any: 4. */
-static void begin_phase(struct ways *ways)
-{
-    const struct graph *graph = ways->graph;
-    const uint64_t first = graph->first_starts < graph->start_count ? graph->first_starts : graph->start_count;
-    if (ways->phase < 2)
-        for (uint64_t i = ways->phase ? first : 0; i < (ways->phase ? graph->start_count : first); i++)
-            begin_at(ways, graph->starts[i]);
-    if (ways->phase == 4 || (ways->phase == 3 && ways->is_any))
-        ways->begin = 0;
-    for (uint32_t node = ways->roots_from; ways->phase >= 2 && node < graph->nodes; node++)
-        if (ways->phase > 2 || node < ways->roots_from + ways->data)
-            begin_at(ways, node);
-}
-
-void heapx_ways_free(struct ways *ways)
-{
-    if (ways) {
-        lazy_free(ways->queue, (size_t) ways->graph->nodes * sizeof *ways->queue + 8);
-        free(ways->known);
-    }
-    free(ways);
-}
-
-/* `parents`: NO_NODE for every node; becomes the node before each on a shortest way by words that own: from what has a name by itself, in
-   its order; else from a root, by pointers that are enough to hold a block; else by any. `is_any`: from whichever is nearest. The first
-   roots, so many as `data`, come before the others: variables have names. NULL: there is no memory. */
-struct ways *heapx_ways_new(const struct graph *graph, uint32_t roots_from, uint32_t data, int is_any, uint32_t *parents)
-{
-    struct ways *ways = calloc(1, sizeof *ways);
-    if (!ways)
-        return NULL;
-    *ways = (struct ways) {.graph = graph, .roots_from = roots_from, .data = data, .is_any = is_any, .parents = parents};
-    ways->queue = lazy_alloc((size_t) graph->nodes * sizeof *ways->queue + 8);
-    ways->known = calloc((size_t) graph->nodes / 64 + 1, sizeof *ways->known);
-    if (!ways->queue || !ways->known) {
-        heapx_ways_free(ways);
-        return NULL;
-    }
-    return ways;
-}
-
-/* Goes on until there is a way to this node, or it is sure that there is none; NO_NODE: to all. */
-void heapx_ways_to(struct ways *ways, uint32_t node)
-{
-    while (ways->phase < PHASES && (node == NO_NODE || !has_bit(ways->known, node))) {
-        if (!ways->is_begun)
-            begin_phase(ways);
-        ways->is_begun = 1;
-        if (ways->phase < 2 ? !ways->is_any : ways->phase > 2 || ways->data)
-            follow(ways, ways->phase == 2 || ways->phase == 3 ? RULE_HABIT : RULES, node);
-        if (node == NO_NODE || !has_bit(ways->known, node)) {
-            ways->phase++;
-            ways->is_begun = 0;
-        }
-    }
 }

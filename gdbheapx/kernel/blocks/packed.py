@@ -7,7 +7,7 @@ from typing import Any, Iterator, Mapping, NamedTuple, Sequence, Tuple
 from gdbheapx.kernel.common.library import NO_MEMORY, address_of, flatten_pairs, native_job
 
 PACKED_ADDRESSES, PACKED_SIZES, PACKED_DEGREES, PACKED_EDGES, PACKED_KINDS, PACKED_INSIDE, PACKED_SLOTS, PACKED_STREAMS = range(8)
-"""PACKED_ in packed.h, where it says what each has."""
+"""PACKED_ in packed.c, where it says what each has."""
 STREAMS = ("addresses", "sizes", "degrees", "edges", "kinds", "inside", "slots")
 """Their names, by number."""
 PACKED_LINK = 8

@@ -2,7 +2,24 @@
 #ifndef HEAPX_ROWFILTER_H
 #define HEAPX_ROWFILTER_H
 
-#include "conditions.h"
+#include "../common/heapx.h"
+#include "gdbheapx_blocks.h"
+
+/* Numbers, by hash; or ranges, sorted. */
+struct number_set {
+    uint64_t *numbers;
+    uint64_t count, places;             /* places: a power of two; 0: ranges */
+    uint64_t low, high;
+};
+
+/* All rows of a signer. */
+struct asked_rows {
+    const struct condition *conditions;
+    const struct row_numbers *rows;
+    uint64_t row_count;
+    const struct number_set *sets;
+    unsigned swap;
+};
 
 #define FILTER_ROWS 64u
 #define FILTER_PLACES 12u               /* bytes that are looked at, at most */

@@ -35,15 +35,8 @@ void rust_free(struct referrals *work)
 /* Size and alignment; NULL: this is no vtable. */
 static const uint64_t *layout_of(const struct rust *rust, uint64_t vtable)
 {
-    uint64_t low = 0, high = rust->layout_count;
-    while (low < high) {
-        const uint64_t middle = low + (high - low) / 2;
-        if (rust->layouts[3 * middle] < vtable)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low < rust->layout_count && rust->layouts[3 * low] == vtable ? &rust->layouts[3 * low + 1] : NULL;
+    const uint64_t place = rows_up_to(rust->layouts, rust->layout_count, 3 * sizeof *rust->layouts, vtable - 1);
+    return place < rust->layout_count && rust->layouts[3 * place] == vtable ? &rust->layouts[3 * place + 1] : NULL;
 }
 
 /* A block of so many bytes, where there are no size classes: with a header of a word in front it takes a multiple of 16. */

@@ -2,7 +2,6 @@
 #ifndef HEAPX_SIGNATURES_H
 #define HEAPX_SIGNATURES_H
 
-#include "conditions.h"
 #include "contents.h"
 #include "rowfilter.h"
 #include "stream.h"

@@ -3,6 +3,7 @@
 #include "stream.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define HELD_ROWS 1024u
 
@@ -169,4 +170,297 @@ void heapx_blocks_free(struct block_source *source)
 {
     if (source)
         source->free(source);
+}
+
+/* ---- several streams as one ---- */
+
+/* Several streams of blocks as one, in the order of addresses: a process may have more than one heap. */
+
+struct stream_lane {
+    struct block_source *source;    /* the caller's */
+    uint64_t next;
+    struct row_buffer held;
+};
+
+struct joined {
+    struct block_source source;     /* first: a joined is a block_source */
+    uint64_t count;
+    struct stream_lane lanes[];
+};
+
+/* Every lane has a row or has ended: 1; not yet: 0; NO_MEMORY. `held`: bytes at hand are lent, no lane may go on. */
+static int lanes_ready(struct joined *joined, int held, double deadline)
+{
+    int ready = 1;
+    for (uint64_t i = 0; i < joined->count; i++) {
+        struct stream_lane *lane = &joined->lanes[i];
+        if (lane->next < lane->held.rows.count || lane->source->state(lane->source).ended)
+            continue;
+        if (held)
+            return 0;
+        lane->held.rows.count = lane->next = 0;
+        lane->source->keeps = joined->source.keeps;
+        int failed = lane->source->next(lane->source, deadline - clock_now(), &lane->held.rows);
+        if (failed)
+            return failed;
+        ready &= lane->held.rows.count || lane->source->state(lane->source).ended;
+    }
+    return ready;
+}
+
+static int joined_next(struct block_source *self, double seconds, struct block_rows *rows)
+{
+    struct joined *joined = (struct joined *) self;
+    const double deadline = clock_now() + seconds;
+    const uint64_t before = rows->count;
+    while (rows->count < rows->room) {
+        struct stream_lane *lowest = NULL;
+        int ready = lanes_ready(joined, self->keeps && rows->count > before, deadline);
+        if (ready <= 0)
+            return ready;
+        for (uint64_t i = 0; i < joined->count; i++) {
+            struct stream_lane *lane = &joined->lanes[i];
+            if (lane->next < lane->held.rows.count && (!lowest || lane->held.addresses[lane->next] < lowest->held.addresses[lowest->next]))
+                lowest = lane;
+        }
+        if (!lowest)
+            break;
+        const uint64_t at = lowest->next++;
+        rows_add(rows, lowest->held.addresses[at], lowest->held.usable[at], lowest->held.classes[at], lowest->held.kinds[at],
+                 lowest->held.arenas[at]);
+    }
+    return 0;
+}
+
+/* It has ended when all have; it stopped where the first one did. */
+static struct block_state joined_state(const struct block_source *self)
+{
+    const struct joined *joined = (const struct joined *) self;
+    struct block_state state = {1, 0, UINT64_MAX};
+    for (uint64_t i = 0; i < joined->count; i++) {
+        const struct stream_lane *lane = &joined->lanes[i];
+        const struct block_state one = lane->source->state(lane->source);
+        const uint64_t at = lane->next < lane->held.rows.count ? lane->held.addresses[lane->next] : one.at;
+        state.ended &= one.ended && lane->next == lane->held.rows.count;
+        state.stop = one.stop;
+        if (at < state.at)
+            state.at = at;
+    }
+    return state;
+}
+
+static const uint8_t *joined_lend(const struct block_source *self, uint64_t address, uint64_t *length)
+{
+    const struct joined *joined = (const struct joined *) self;
+    const uint8_t *bytes = NULL;
+    for (uint64_t i = 0; i < joined->count && !bytes; i++) {
+        const struct block_source *source = joined->lanes[i].source;
+        bytes = source->lend ? source->lend(source, address, length) : NULL;
+    }
+    return bytes;
+}
+
+/* Where only one has any. */
+static int joined_split(const struct block_source *self, unsigned most, struct block_source **out, uint64_t *begins)
+{
+    const struct joined *joined = (const struct joined *) self;
+    const struct block_source *one = NULL;
+    uint64_t left = 0;
+    for (uint64_t i = 0; i < joined->count; i++)
+        if (!joined->lanes[i].source->state(joined->lanes[i].source).ended) {
+            one = joined->lanes[i].source;
+            left++;
+        }
+    return left == 1 && one->split ? one->split(one, most, out, begins) : 0;
+}
+
+static void joined_free(struct block_source *self)
+{
+    free(self);
+}
+
+/* The sources stay the caller's. NULL: no memory. */
+struct block_source *heapx_blocks_join(const uint64_t *sources, uint64_t count)
+{
+    struct joined *joined = calloc(1, sizeof *joined + (size_t) count * sizeof *joined->lanes);
+    if (!joined)
+        return NULL;
+    joined->source = (struct block_source) {0, joined_next, joined_state, joined_free, joined_lend, 0, joined_split};
+    joined->count = count;
+    for (uint64_t i = 0; i < count; i++) {
+        joined->lanes[i].source = (struct block_source *) (uintptr_t) sources[i];
+        rows_open(&joined->lanes[i].held);
+    }
+    return &joined->source;
+}
+
+/* Blocks that stand in arrays. */
+struct listed {
+    struct block_source source;     /* first: a listed is a block_source */
+    struct block_rows rows;
+    uint64_t next;
+};
+
+static int listed_next(struct block_source *self, double seconds, struct block_rows *rows)
+{
+    struct listed *listed = (struct listed *) self;
+    const struct block_rows *from = &listed->rows;
+    (void) seconds;
+    for (; listed->next < from->count && rows->count < rows->room; listed->next++)
+        rows_add(rows, from->addresses[listed->next], from->usable[listed->next], from->classes[listed->next], from->kinds[listed->next],
+                 from->arenas[listed->next]);
+    return 0;
+}
+
+static struct block_state listed_state(const struct block_source *self)
+{
+    const struct listed *listed = (const struct listed *) self;
+    const int ended = listed->next == listed->rows.count;
+    return (struct block_state) {(uint64_t) ended, 0, ended ? UINT64_MAX : listed->rows.addresses[listed->next]};
+}
+
+/* The arrays stay the caller's. NULL: no memory. */
+struct block_source *heapx_blocks_listed(uint64_t *addresses, uint64_t *usable, uint8_t *classes, uint8_t *kinds, uint32_t *arenas,
+                                         uint64_t count)
+{
+    struct listed *listed = calloc(1, sizeof *listed);
+    if (!listed)
+        return NULL;
+    listed->source = (struct block_source) {0, listed_next, listed_state, joined_free, NULL, 0, NULL};
+    listed->rows = (struct block_rows) {addresses, usable, classes, kinds, arenas, count, count};
+    return &listed->source;
+}
+
+/* Cells side by side, of runs {address of the first, bytes of each, how many}: those with a label, all where `labels` is NULL. How many. */
+uint64_t heapx_blocks_cells(const uint64_t *runs, uint64_t run_count, const uint32_t *labels, uint64_t *addresses, uint64_t *usable)
+{
+    uint64_t count = 0, number = 0;
+    for (const uint64_t *run = runs; run < runs + 3 * run_count; run += 3)
+        for (uint64_t cell = 0; cell < run[2]; cell++, number++) {
+            addresses[count] = run[0] + cell * run[1];
+            usable[count] = run[1];
+            count += !labels || labels[number];
+        }
+    return count;
+}
+
+/* The cell's place among all of the runs, which are sorted; UINT64_MAX: none begins there. `near`: the run of the cell before. */
+static uint64_t cell_at(const uint64_t *runs, uint64_t run_count, const uint64_t *firsts, uint64_t address, uint64_t *near)
+{
+    if (address < runs[3 * *near] || (*near + 1 < run_count && address >= runs[3 * *near + 3]))
+        *near = rows_up_to(runs + 3, run_count - 1, 3 * sizeof *runs, address);
+    const uint64_t *run = runs + 3 * *near, away = address - run[0];
+    return address >= run[0] && run[1] && away % run[1] == 0 && away / run[1] < run[2] ? firsts[*near] + away / run[1] : UINT64_MAX;
+}
+
+/* Labels of 0 for cells in lists, each through its first word of eight bytes, from `heads` on. How many, or -1: a list leads to no cell, or
+   to one twice, has no end within `most`, or cannot be read; NO_MEMORY. Labels are other than 0 at first; runs are as above, sorted. */
+int64_t heapx_blocks_unlist(const struct source *memory, int little_endian, const uint64_t *runs, uint64_t run_count, const uint64_t *heads,
+                            uint64_t head_count, uint64_t most, uint32_t *labels)
+{
+    uint64_t *firsts = malloc((size_t) (run_count + 1) * sizeof *firsts), count = 0, near = 0;
+    struct pages pages;
+    if (!firsts)
+        return NO_MEMORY;
+    firsts[0] = 0;
+    for (uint64_t run = 0; run < run_count; run++)
+        firsts[run + 1] = firsts[run] + runs[3 * run + 2];
+    source_map(memory);
+    pages_open(&pages, memory, 0);
+    int good = 1;
+    for (uint64_t list = 0; list < head_count && good; list++)
+        for (uint64_t at = heads[list]; at && good;) {
+            const uint64_t cell = run_count ? cell_at(runs, run_count, firsts, at, &near) : UINT64_MAX;
+            uint8_t word[8];
+            const uint8_t *bytes = source_at(memory, at, sizeof word);
+            good = cell != UINT64_MAX && labels[cell] && count < most && (bytes || pages_read(&pages, at, word, sizeof word));
+            if (good) {
+                labels[cell] = 0;
+                count++;
+                at = load_word(bytes ? bytes : word, 8, is_swapped((uint64_t) little_endian));
+            }
+        }
+    pages_close(&pages);
+    free(firsts);
+    return good ? (int64_t) count : -1;
+}
+
+/* ---- rows of text ---- */
+
+/* Blocks as rows of comma-separated values. */
+
+#define CSV_NUMBERS 112     /* of a row: numbers, commas and the line's end have no more bytes */
+
+/* Cells that are texts, ready to be written: text i is [starts[i], starts[i + 1]). Words of classes come first, then those of kinds,
+   then the allocator, then signatures by label. */
+struct csv_words {
+    const char *texts;
+    const uint64_t *starts;
+    const uint64_t *overheads;      /* by kind */
+    uint64_t classes, kinds, signatures;
+};
+
+static char *put_text(char *out, const struct csv_words *words, uint64_t number)
+{
+    const uint64_t start = words->starts[number], length = words->starts[number + 1] - start;
+    memcpy(out, words->texts + start, length);
+    return out + length;
+}
+
+static char *put_number(char *out, uint64_t number)
+{
+    char digits[20];
+    int count = 0;
+    do
+        digits[count++] = (char) ('0' + number % 10);
+    while (number /= 10);
+    while (count)
+        *out++ = digits[--count];
+    return out;
+}
+
+static char *put_address(char *out, uint64_t number)
+{
+    int shift = 60;
+    *out++ = '0';
+    *out++ = 'x';
+    while (shift && !(number >> shift))
+        shift -= 4;
+    for (; shift >= 0; shift -= 4)
+        *out++ = "0123456789abcdef"[number >> shift & 15];
+    return out;
+}
+
+/* Writes `count` rows. `labels`: of each its signature from 1 on, 0 for none; NULL: rows have no such column. `out` has room for each row's
+   longest texts and CSV_NUMBERS bytes. Returns the bytes written, or -1 for a number that no word belongs to. */
+int64_t heapx_csv_rows(const uint64_t *addresses, const uint64_t *usable, const uint8_t *classes, const uint8_t *kinds,
+                       const uint32_t *arenas, const uint32_t *labels, uint64_t count, const struct csv_words *words, char *out)
+{
+    const char *const begin = out;
+    const uint64_t allocator = words->classes + words->kinds;
+    for (uint64_t i = 0; i < count; i++) {
+        if (classes[i] >= words->classes || kinds[i] >= words->kinds || (labels && labels[i] > words->signatures))
+            return -1;
+        out = put_address(out, addresses[i]);
+        *out++ = ',';
+        out = put_number(out, usable[i] + words->overheads[kinds[i]]);
+        *out++ = ',';
+        out = put_number(out, usable[i]);
+        *out++ = ',';
+        out = put_text(out, words, classes[i]);
+        *out++ = ',';
+        out = put_text(out, words, words->classes + kinds[i]);
+        *out++ = ',';
+        if (arenas[i] != NO_ARENA)
+            out = put_number(out, arenas[i]);
+        *out++ = ',';
+        out = put_text(out, words, allocator);
+        if (labels) {
+            *out++ = ',';
+            if (labels[i])
+                out = put_text(out, words, allocator + labels[i]);
+        }
+        *out++ = '\n';
+    }
+    return out - begin;
 }

@@ -290,7 +290,7 @@ COLUMNS = ("address", "size_bytes", "usable_bytes", "class", "status", "arena", 
 SIGNATURE = "signature"
 """One more, where blocks have labels."""
 NUMBERS_BYTES = 112
-"""Of a row, at most: numbers, commas and the line's end (CSV_NUMBERS of csv.c)."""
+"""Of a row, at most: numbers, commas and the line's end (CSV_NUMBERS of stream.c)."""
 
 
 class CsvWords(NamedTuple):

@@ -1,5 +1,9 @@
 /* Questions about who owns what, and the split of roots that comes before it. */
 #include "marks.h"
+#include "tally.h"
+
+#include <stdlib.h>
+#include <string.h>
 
 /* The next node below `top` in the tree of heapx_tree_index, each before those that it owns; NO_NODE: that was all. */
 static uint32_t next_below(const uint32_t *owners, const uint32_t *first, const uint32_t *next, uint32_t top, uint32_t at)
@@ -29,50 +33,6 @@ int heapx_graph_reached(const struct graph *graph, uint32_t node, const uint32_t
     *bytes = reached.bytes;
     *blocks = reached.blocks;
     return more;
-}
-
-/* By node whether it has an edge of another rule than RULE_START, for as many nodes as there are offsets. NULL: no memory. */
-static uint64_t *find_weaker(const struct graph *graph, const uint32_t *offsets, uint32_t nodes)
-{
-    uint64_t *weaker = lazy_alloc(((size_t) nodes / 64 + 1) * sizeof *weaker);
-    for (uint32_t node = 0; weaker && node < nodes; node++)
-        for (uint32_t edge = offsets[node]; edge < offsets[node + 1]; edge++)
-            if (EDGE_RULE(graph->to[edge]) != RULE_START) {
-                weaker[node >> 6] |= 1ull << (node & 63);
-                break;
-            }
-    return weaker;
-}
-
-/* Splits roots: node i of `nodes` (ascending) begins a new root at each of its `slots`, which ascend. The graph has as many more nodes;
-   marks are those of the nodes before. */
-int heapx_graph_split(struct graph *graph, const uint32_t *nodes, const uint32_t *slots, uint32_t count)
-{
-    const size_t room = ((size_t) graph->nodes + count + 2) * sizeof(uint32_t);
-    uint32_t *offsets = lazy_alloc(room), at = 0, made = 0;
-    if (!offsets)
-        return NO_MEMORY;
-    for (uint32_t node = 0; node < graph->nodes; node++) {
-        uint32_t edge = graph->offsets[node];
-        offsets[made++] = edge;
-        for (; at < count && nodes[at] == node; at++) {
-            while (edge < graph->offsets[node + 1] && graph->slots[edge - graph->first_slotted] < slots[at])
-                edge++;
-            offsets[made++] = edge;
-        }
-    }
-    offsets[made] = (uint32_t) graph->edges;
-    uint64_t *weaker = find_weaker(graph, offsets, made);
-    if (!weaker) {
-        lazy_free(offsets, room);
-        return NO_MEMORY;
-    }
-    lazy_free(graph->offsets, ((size_t) graph->nodes + 2) * sizeof *graph->offsets);
-    lazy_free(graph->weaker, ((size_t) graph->nodes / 64 + 1) * sizeof *graph->weaker);
-    graph->offsets = offsets;
-    graph->weaker = weaker;
-    graph->nodes = made;
-    return 0;
 }
 
 /* What else leads to what each of these owners keeps: so many pointers from the roots [weak_from, weak_until), so many that own nothing,
@@ -190,4 +150,204 @@ int64_t heapx_tree_classes(const struct graph *graph, const uint32_t *under, uin
     free(sums);
     lazy_free(ids, (size_t) blocks * sizeof *ids + 8);
     return rows;
+}
+
+/* ---- what several keep together ---- */
+
+/* Who leads to what several owners hold: blocks with many pointers, such as tables of a dict or items of a list. */
+
+#define LEAST_POINTERS 4u               /* of an array; each object has a few */
+#define MOST_PASSES 8u                  /* over all blocks, in sum: where objects all lead to each other each one takes a whole one */
+
+/* Puts a node where its score belongs: `count` are there, of at most `room`. Returns how many there are then. */
+static uint64_t keep_most(uint32_t *nodes, uint64_t *scores, uint64_t count, uint64_t room, uint32_t node, uint64_t score)
+{
+    uint64_t place = count < room ? count : room - 1;
+    if (!score || (count == room && scores[place] >= score))
+        return count;
+    for (; place && scores[place - 1] < score; place--) {
+        nodes[place] = nodes[place - 1];
+        scores[place] = scores[place - 1];
+    }
+    nodes[place] = node;
+    scores[place] = score;
+    return count < room ? count + 1 : count;
+}
+
+/* What can be reached from other roots and from what has a name by itself, not through what is closed already, becomes closed.
+   0: no memory. */
+static int close_to_others(const struct graph *graph, uint32_t first, uint32_t end, uint64_t *open)
+{
+    struct spread spread;
+    int is_room = spread_open(&spread, graph->nodes);
+    for (uint64_t i = 0; i < graph->start_count + (end - first) && is_room; i++) {
+        const uint32_t node = i < graph->start_count ? graph->starts[i] : first + (uint32_t) (i - graph->start_count);
+        if (has_bit(open, node) && !is_marked(&spread, node))
+            is_room = spread_push(&spread, node) && !spread_drain(graph, &spread, OWNED, open, NULL, 1e300);
+    }
+    for (size_t word = 0; word < (size_t) graph->nodes / 64 + 1 && is_room; word++)
+        open[word] &= ~spread.marked[word];
+    spread_close(&spread);
+    return is_room;
+}
+
+/* Of the blocks and the roots [first, end) with most words that own blocks, and of those whose words lead to most that nobody owns alone,
+   up to `room` of each: what can be reached from them without another one, and from nothing else: other roots of these, and what has a
+   name by itself. Those that would take too long are left out. `owners` and `retained`: of the dominators. Returns how many; `out` has room
+   for twice as many; or NO_MEMORY. */
+int64_t heapx_graph_joint(const struct graph *graph, const uint32_t *owners, const uint64_t *retained, uint32_t first, uint32_t end,
+                          struct joint *out, uint64_t room)
+{
+    const uint32_t blocks = (uint32_t) graph->index.blocks;
+    const size_t words = (size_t) graph->nodes / 64 + 1;
+    uint32_t *nodes = malloc(2 * room * sizeof *nodes + 8);
+    uint64_t *scores = malloc(2 * room * sizeof *scores + 8), *open = malloc(words * sizeof *open), count = 0, large = 0;
+    int64_t made = nodes && scores && open ? 0 : NO_MEMORY;
+    for (uint32_t node = 0; node < end && !made; node = node + 1 == blocks ? first : node + 1) {
+        uint64_t pointers = 0, bytes = 0;
+        for (uint32_t edge = graph->offsets[node]; edge < graph->offsets[node + 1]; edge++) {
+            const uint32_t target = EDGE_ID(graph->to[edge]);
+            if (target >= blocks || target == node || owns_nothing(graph, edge))
+                continue;
+            pointers++;
+            bytes += owners[target] == NO_NODE ? retained[target] : 0;
+        }
+        if (pointers < LEAST_POINTERS)
+            continue;
+        count = keep_most(nodes, scores, count, room, node, pointers);
+        large = keep_most(nodes + room, scores + room, large, room, node, bytes);
+    }
+    if (!made)
+        memset(open, 0xff, words * sizeof *open);
+    for (uint64_t i = 0; i < large && !made; i++) {
+        uint64_t before = 0;
+        while (before < count && nodes[before] != nodes[room + i])
+            before++;
+        if (before == count)
+            nodes[count++] = nodes[room + i];
+    }
+    for (uint64_t i = 0; i < count && !made; i++)
+        clear_bit(open, nodes[i]);
+    if (!made && !close_to_others(graph, first, end, open))
+        made = NO_MEMORY;
+    for (uint64_t i = 0, passed = 0; i < count && made >= 0 && passed <= MOST_PASSES * blocks; i++) {
+        struct reached reached = {0, 0};
+        struct spread spread;
+        made = spread_open(&spread, graph->nodes) && spread_push(&spread, nodes[i]) ? made : NO_MEMORY;
+        if (made >= 0 && spread_drain(graph, &spread, OWNED, open, &reached, 1e300))
+            made = NO_MEMORY;
+        spread_close(&spread);
+        passed += reached.blocks;
+        if (made >= 0)
+            out[made++] = (struct joint) {nodes[i], reached.bytes, reached.blocks};
+    }
+    free(nodes);
+    free(scores);
+    free(open);
+    return made;
+}
+
+/* ---- stacks of owners ---- */
+
+/* Every block by the stack of its owners: the tree of dominators with a frame for each node, equal stacks put together. */
+
+#define NO_PATH NO_NODE
+
+struct path {
+    uint32_t above, frame, depth;           /* the one that it stands on, its last frame, and how many it has */
+    uint64_t blocks, bytes;
+};
+
+struct stacks {
+    struct path *paths;
+    struct tally numbers;                   /* by what a path stands on and its frame, + 1: path + 1 */
+    uint32_t count;
+    uint64_t room;
+};
+
+void heapx_stacks_free(struct stacks *stacks)
+{
+    if (stacks) {
+        free(stacks->paths);
+        tally_close(&stacks->numbers);
+    }
+    free(stacks);
+}
+
+/* The stack with one frame more; NO_PATH: there is no memory. Equal frames in a row are one: nodes of a list own each other. */
+static uint32_t path_below(struct stacks *stacks, uint32_t above, uint32_t frame, uint32_t most_frames)
+{
+    const struct path *on = above == NO_PATH ? NULL : &stacks->paths[above];
+    if (on && (on->frame == frame || on->depth >= most_frames))
+        return above;
+    const uint32_t depth = on ? on->depth + 1 : 1;
+    struct path *paths = with_room(stacks->paths, stacks->count, &stacks->room, sizeof *paths);
+    uint32_t *number = tally_at(&stacks->numbers, ((uint64_t) above << 32 | frame) + 1);
+    stacks->paths = paths ? paths : stacks->paths;
+    if (!paths || !number)
+        return NO_PATH;
+    if (!*number) {
+        paths[stacks->count] = (struct path) {above, frame, depth, 0, 0};
+        *number = ++stacks->count;
+    }
+    return *number - 1;
+}
+
+/* `owners`: of the tree, by node; `labels`: by block, with a frame for each in `label_frames`; `root_frames`: by node behind the blocks.
+   `begins`: by block, a frame before its own: 2 * frame + 2 where its owners tell nothing, 2 * frame + 3 in place of all above it; 0: none.
+   What has neither nor an owner is below the frame `leaked`, by its mark, or `shared`. `nodes`: of the tree, which has containers behind
+   those of the graph. Writes the path of each node to `at`, which is NO_PATH before. NULL: there is no memory. */
+struct stacks *heapx_stacks_new(const struct graph *graph, const uint32_t *owners, const uint32_t *labels, const uint32_t *label_frames,
+                                const uint32_t *root_frames, const uint32_t *begins, uint32_t leaked, uint32_t shared,
+                                uint32_t most_frames, uint32_t nodes, uint32_t *at)
+{
+    const uint32_t blocks = (uint32_t) graph->index.blocks;
+    const size_t room = (size_t) nodes * sizeof *at + 8;
+    struct stacks *stacks = calloc(1, sizeof *stacks);
+    uint32_t *way = lazy_alloc(room);
+    int is_whole = stacks && way && tally_open(&stacks->numbers, 1024);
+    for (uint32_t block = 0; is_whole && block < blocks; block++) {
+        uint32_t count = 0, node = block, path;
+        for (; at[node] == NO_PATH; node = owners[node]) {
+            way[count++] = node;
+            if (owners[node] == NO_NODE)
+                break;
+        }
+        path = at[node];
+        while (is_whole && count--) {
+            const uint32_t step = way[count];
+            const uint32_t begin = step < blocks ? begins[step] : 0;
+            if (begin & 1)
+                path = path_below(stacks, NO_PATH, begin / 2 - 1, most_frames);
+            else if ((step < blocks || step >= graph->nodes) && path == NO_PATH)
+                path = path_below(stacks, NO_PATH, begin ? begin / 2 - 1 : is_leaked(graph->marks, block) ? leaked : shared, most_frames);
+            is_whole = step >= blocks || path != NO_PATH;
+            if (is_whole)
+                path = path_below(stacks, path, step < blocks ? label_frames[labels[step]] : root_frames[step - blocks], most_frames);
+            is_whole = path != NO_PATH;
+            at[step] = path;
+        }
+        if (is_whole) {
+            stacks->paths[at[block]].blocks++;
+            stacks->paths[at[block]].bytes += index_size(&graph->index, block);
+        }
+    }
+    lazy_free(way, room);
+    if (!is_whole) {
+        heapx_stacks_free(stacks);
+        return NULL;
+    }
+    return stacks;
+}
+
+/* How many there are; copied to arrays of that length, if these are not NULL. */
+uint64_t heapx_stacks_take(const struct stacks *stacks, uint32_t *above, uint32_t *frames, uint64_t *blocks, uint64_t *bytes)
+{
+    for (uint32_t path = 0; above && path < stacks->count; path++) {
+        above[path] = stacks->paths[path].above;
+        frames[path] = stacks->paths[path].frame;
+        blocks[path] = stacks->paths[path].blocks;
+        bytes[path] = stacks->paths[path].bytes;
+    }
+    return stacks->count;
 }

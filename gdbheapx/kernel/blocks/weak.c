@@ -2,7 +2,6 @@
    pointers mangled with the guard of the thread's control block. Only pointers to the start of such a block count. What is found so is
    read, too, as what hangs behind it may hang on such pointers alone. */
 #include "marks.h"
-#include "weak_sieve.h"
 
 #define WEAK_READ (128u << 10)
 #define WEAK_BLOCKS 65536u          /* one thread reads so many before it takes others */

@@ -45,6 +45,20 @@ static inline uint64_t rows_up_to(const void *rows, uint64_t count, size_t row_b
     return low;
 }
 
+/* Where the first of these sorted numbers stands that is not below `least`; `count`: none. */
+static inline uint64_t first_short_from(const uint32_t *numbers, uint64_t count, uint32_t least)
+{
+    uint64_t low = 0;
+    while (low < count) {
+        const uint64_t middle = low + (count - low) / 2;
+        if (numbers[middle] < least)
+            low = middle + 1;
+        else
+            count = middle;
+    }
+    return low;
+}
+
 /* The range that holds the address: its place + 1; 0: none does. `ranges`: begin and end of each, sorted, without overlap. */
 static inline uint64_t range_at(const uint64_t *ranges, uint64_t count, uint64_t address)
 {

@@ -1,6 +1,6 @@
 """What stands behind the last item of a tuple or behind a number's dict was left there by who had the memory before, and holds nothing.
 
-Files: kernel/blocks/stale.c, kernel/blocks/owning.c, addons/runtimes/cpython/objects.py.
+Files: kernel/blocks/stale.h, kernel/blocks/owning.c, addons/runtimes/cpython/objects.py.
 """
 
 import json

@@ -3,51 +3,88 @@
 
 #include <stdlib.h>
 
+/* ---- how they are made ---- */
+
+struct container *new_container(struct containers *found)
+{
+    struct container *all = with_room(found->all, found->count, &found->room, sizeof *all);
+    if (!all)
+        return NULL;
+    found->all = all;
+    all[found->count] = (struct container) {.first = found->ordered, .first_entry = found->entry_count};
+    return &all[found->count++];
+}
+
+int add_entry(struct containers *found, struct container *container, struct outer outer)
+{
+    struct outer *entries = with_room(found->entry_edges, found->entry_count, &found->entry_room, sizeof *entries);
+    if (!entries)
+        return 0;
+    found->entry_edges = entries;
+    entries[found->entry_count++] = outer;
+    container->entries++;
+    return 1;
+}
+
+void add_member(struct containers *found, uint32_t node)
+{
+    found->order[found->ordered++] = node;
+    found->of[node] = found->count;
+    found->all[found->count - 1].members++;
+}
+
+int pointers_list(const struct graph *graph, const uint32_t *of, uint32_t groups, int with_stale, struct pace *pace,
+                  struct pointers *pointers)
+{
+    *pointers = (struct pointers) {NULL, lazy_alloc(((size_t) groups + 2) * sizeof *pointers->from), groups};
+    for (int is_counting = 1; pointers->from && is_counting >= 0; is_counting--) {
+        for (uint32_t node = 0; node < graph->nodes && !is_over(pace, 1 + graph->offsets[node + 1] - graph->offsets[node]); node++)
+            for (uint32_t edge = graph->offsets[node]; edge < graph->offsets[node + 1]; edge++) {
+                if (edge + AHEAD < graph->edges)
+                    __builtin_prefetch(&of[EDGE_ID(graph->to[edge + AHEAD])]);
+                const uint32_t target = EDGE_ID(graph->to[edge]), group = target < graph->index.blocks ? of[target] : 0;
+                if (!group || (node < graph->index.blocks && of[node] == group)
+                    || (with_stale ? is_loose(graph, edge) : owns_nothing(graph, edge)))
+                    continue;
+                if (is_counting)
+                    pointers->from[group + 1]++;
+                else
+                    pointers->all[pointers->from[group]++] = (struct outer) {node, edge};
+            }
+        for (uint32_t i = 1; is_counting && i <= groups + 1; i++)
+            pointers->from[i] += pointers->from[i - 1];
+        if (is_counting)
+            pointers->all = dense_alloc(((size_t) pointers->from[groups + 1] + 1) * sizeof *pointers->all);
+        if (!pointers->all)
+            return 0;
+    }
+    return pointers->from && !is_over(pace, 0);
+}
+
+void pointers_close(struct pointers *pointers)
+{
+    if (pointers->all)
+        lazy_free(pointers->all, ((size_t) pointers->from[pointers->groups + 1] + 1) * sizeof *pointers->all);
+    if (pointers->from)
+        lazy_free(pointers->from, ((size_t) pointers->groups + 2) * sizeof *pointers->from);
+    memset(pointers, 0, sizeof *pointers);
+}
+
 void heapx_containers_free(struct containers *containers)
 {
-    if (containers)
-        containers_close(containers);
+    if (!containers)
+        return;
+    free(containers->all);
+    free(containers->entry_edges);
+    pointers_close(&containers->users);
+    free_numbers(containers->of, containers->blocks);
+    free_numbers(containers->order, containers->blocks);
+    lazy_free(containers->is_down, (size_t) containers->edges / 8 + 1);
+    lazy_free(containers->is_use, (size_t) containers->edges / 8 + 1);
     free(containers);
 }
 
-void heapx_groups_free(struct linked *linked)
-{
-    if (linked)
-        linked_close(linked);
-    free(linked);
-}
-
-/* What is linked in the graph, whatever its roots are; NULL: no memory, or `is_asked` has said to stop. */
-struct linked *heapx_groups_new(const struct graph *graph, stop_call is_asked)
-{
-    struct pace pace = {.is_over = is_asked};
-    struct linked *found = calloc(1, sizeof *found);
-    const int done = found && linked_find(graph, &pace, found);
-    if (!done)
-        heapx_groups_free(found);
-    return done ? found : NULL;
-}
-
-/* `of`: by block the number + 1 of the group that it is linked with. */
-void heapx_groups_of(const struct linked *linked, uint32_t *of)
-{
-    if (linked->of)
-        memcpy(of, linked->of, (size_t) linked->blocks * sizeof *of);
-}
-
-/* Containers of the graph with the roots that it has now; NULL as above. */
-struct containers *heapx_containers_new(const struct graph *graph, const struct linked *linked, uint32_t locals_from, uint32_t weak_from,
-                                        stop_call is_asked)
-{
-    struct pace pace = {.is_over = is_asked};
-    struct containers *found = calloc(1, sizeof *found);
-    const int done = found && containers_find(graph, linked, weak_from, locals_from, &pace, found);
-    if (done && found->ordered > UINT32_MAX - graph->edges)     /* their edges would have no numbers */
-        found->count = 0;
-    if (!done)
-        heapx_containers_free(found);
-    return done ? found : NULL;
-}
+/* ---- answers ---- */
 
 uint64_t heapx_containers_count(const struct containers *containers)
 {
