@@ -11,10 +11,11 @@ import sys
 import tempfile
 from functools import cache
 from pathlib import Path
-from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence
 
 from gdbheapx.allocators import list_allocator_modules
 from gdbheapx.problems import KNOWN
+from tests.support.forked_runs import Forker
 from tests.support.hidden import HIDDEN
 from tests.support.paths import GDB, GDBINIT, ROOT
 from tests.support.processes import Process
@@ -139,21 +140,42 @@ def run(command: Sequence[str], env: Optional[Dict[str, str]] = None, seconds: f
         os.killpg(process.pid, signal.SIGKILL)
         stdout, stderr = process.communicate()
         raise Hang("%s did not end in %s s; so far %r %r" % (" ".join(command), seconds, stdout[-500:], stderr[-500:])) from None
+    return ended(process.returncode, stdout, stderr)
+
+
+def ended(code: int, stdout: bytes, stderr: bytes) -> Outcome:
+    """The outcome of a run, in which nothing was raised that is no answer."""
     text = stderr.decode(errors="replace")
     assert "Traceback (most recent call last)" not in text, text[-4000:]
-    return Outcome(process.returncode, stdout, text)
+    return Outcome(code, stdout, text)
+
+
+@cache
+def forker(owner: int) -> Forker:
+    """The interpreter that forks for the runs of this process."""
+    return Forker()
+
+
+def run_forked(command: Sequence[str], env: Optional[Dict[str, str]], seconds: float) -> Outcome:
+    """The same of the tool, by a fork."""
+    try:
+        return ended(*forker(os.getpid()).run_words(command, tool_environment(env), seconds))
+    except subprocess.TimeoutExpired as late:
+        raise Hang("%s did not end in %s s; so far %r %r" % (" ".join(command), seconds, late.output[-500:], late.stderr[-500:])) from None
 
 
 PATIENT = ("--max-stop", "60")
 """For who asks once more because the stop took longer than the usual limit: tests of the limit give one of their own."""
 
 
-def run_patiently(command: Sequence[str], arguments: Sequence[str], env: Optional[Dict[str, str]], seconds: float) -> Outcome:
+def run_patiently(
+    command: Sequence[str], arguments: Sequence[str], env: Optional[Dict[str, str]], seconds: float, ask: Callable[..., Outcome] = run
+) -> Outcome:
     """Run the tool; where a busy machine did not come to the end of a stop in time, once more with a longer one."""
-    outcome = run([*command, *arguments], env=env, seconds=seconds)
+    outcome = ask([*command, *arguments], env=env, seconds=seconds)
     was_let_go = b'"stop-limit"' in outcome.stdout or any(words in outcome.stderr for words in ("let go after --max-stop", "allow more with --max-stop"))
     if was_let_go and "--max-stop" not in [*command, *arguments]:
-        return run([*command, *PATIENT, *arguments], env=env, seconds=seconds)
+        return ask([*command, *PATIENT, *arguments], env=env, seconds=seconds)
     return outcome
 
 
@@ -163,7 +185,8 @@ def heapx(target: Sequence[str], *arguments: str, env: Optional[Dict[str, str]] 
         home = without_packs()
         command = [sys.executable, "-m", "gdbheapx.cli", *target, *hiding(target), *arguments]
         return run(command, env={"PYTHONPATH": str(home), **(env or {})}, seconds=seconds, cwd=home)
-    return run_patiently([*tool_command(), *target], arguments, env, seconds)
+    is_alike = all(name.startswith("GDBHEAPX_") for name in env or ())
+    return run_patiently([*tool_command()[-1:], *target], arguments, env, seconds, run_forked) if is_alike else run_patiently([*tool_command(), *target], arguments, env, seconds)
 
 
 @cache
