@@ -239,8 +239,8 @@ def pack_single(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., List[
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("chosen", [*([name] for name in NAMES), [], list(NAMES)], ids=lambda chosen: "-".join(chosen) or "none")
-def test_a_single_file_has_what_was_chosen(chosen: List[str], of_python: Process, pack_single: Callable[..., List[str]]) -> None:
+@pytest.mark.parametrize("chosen", [NAMES[::2], NAMES[1::2], ()], ids=lambda chosen: "-".join(chosen) or "none")
+def test_a_single_file_has_what_was_chosen(chosen: Sequence[str], of_python: Process, pack_single: Callable[..., List[str]]) -> None:
     """`make single WITH=...`: what is in it answers, anything else says how to get it; the core answers in each."""
     core = str(gcore(of_python))
     for addon, (words, expected) in PACKED.items():

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support import jemallocs
 from tests.support.paths import COMMANDS
-from tests.support.processes import Process, Stage
+from tests.support.processes import Process, Stage, by_turns
 from tests.support.tool import heapx
 
 pytestmark = pytest.mark.once  # each program brings its own allocator
@@ -55,7 +55,7 @@ def start(stage: Stage, name: str) -> Process:
 RUST = [pytest.param(name, marks=pytest.mark.rust) for name in ("rust-0.4", "rust-0.4, stripped")]
 
 
-@pytest.mark.parametrize("name", ["leaker", "trimmer", "left", "mapper", "preload", *RUST])
+@by_turns("name", ["leaker", "trimmer", "left", "mapper", "preload", *RUST])
 def test_what_is_advised_is_not_refused(stage: Stage, kind: str, name: str, tmp_path: Path) -> None:
     """Live and on a core: those that act are tried dry, and on a core none of these is named."""
     target = start(stage, name).target(kind)

@@ -13,7 +13,7 @@ from gdbheapx.analysis.census.world import SHAPE
 from gdbheapx.inferior.target import open_elf_target
 from gdbheapx.session import Session
 from tests.support.jemallocs import library as jemalloc
-from tests.support.processes import Process, Stage
+from tests.support.processes import Process, Stage, by_turns
 from tests.support.tool import alone, heapx
 
 pytestmark = pytest.mark.image  # the containers are those of its C++ library
@@ -53,8 +53,7 @@ def check(data: Any) -> None:
     assert all(row["sure"] in ("exact", "shape", "place", "content") if row["signature"] else row["size_bytes"] for row in rows)
 
 
-@pytest.mark.parametrize("way", ["glibc", "jemalloc"])
-@pytest.mark.parametrize("kind", ["live", "core"])
+@by_turns("way", ["glibc", "jemalloc"])
 def test_numbers_are_those_of_the_program(stage: Stage, way: str, kind: str) -> None:
     """Maps, sets, strings, vectors and structures are all found, and nothing else is taken for one."""
     process = kinds(stage, way)
@@ -101,8 +100,7 @@ SAME, TEXTS, NUMBERS, DENSE, BLANKS, PLACED, OTHERS = 1000, 300, 200, 100, 64, 2
 """See contents.c."""
 
 
-@pytest.mark.parametrize("way", ["glibc", "jemalloc"])
-@pytest.mark.parametrize("kind", ["live", "core"])
+@by_turns("way", ["glibc", "jemalloc"])
 def test_contents(stage: Stage, way: str, kind: str) -> None:
     """What nobody names is told by its content; contents that blocks share are counted, whoever holds the blocks; random bytes are nothing."""
     target = stage.start("contents", env={"LD_PRELOAD": str(jemalloc())} if way == "jemalloc" else {}).target(kind)
@@ -124,8 +122,7 @@ def test_contents(stage: Stage, way: str, kind: str) -> None:
     assert "Duplicates: 3,300 blocks" in text and "share 3 distinct contents; keeping one copy of each would save" in text
 
 
-@pytest.mark.parametrize("way", ["glibc", "jemalloc"])
-@pytest.mark.parametrize("kind", ["live", "core"])
+@by_turns("way", ["glibc", "jemalloc"], "core")
 def test_copies(stage: Stage, way: str, kind: str) -> None:
     """Each content that the program has many times, with its blocks, most to save first; zeros apart; texts only where asked for."""
     target = stage.start("contents", env={"LD_PRELOAD": str(jemalloc())} if way == "jemalloc" else {}).target(kind)

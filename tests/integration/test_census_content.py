@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.interpreters import started
 from tests.support.jemallocs import library as jemalloc
-from tests.support.processes import Stage
+from tests.support.processes import Stage, by_turns
 from tests.support.tool import heapx
 
 pytestmark = pytest.mark.image  # depends on this C++ library and this Python
@@ -51,8 +51,7 @@ def rows_of(target: Any) -> Dict[str, Any]:
     return {row["signature"]: row for row in heapx(target, "census", "--json").data["rows"] if row["signature"]}
 
 
-@pytest.mark.parametrize("way", ["glibc", "jemalloc"])
-@pytest.mark.parametrize("kind", ["live", "core"])
+@by_turns("way", ["glibc", "jemalloc"])
 def test_strings_and_vectors(stage: Stage, way: str, kind: str) -> None:
     """Characters with their zero, and elements, are as many bytes as the program has put there, whoever has the string or vector."""
     made, folder = stage.builder.build_by("g++", "-O1", name="filled.cpp"), stage.folder()

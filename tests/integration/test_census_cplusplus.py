@@ -10,7 +10,7 @@ from gdbheapx.analysis.census.world import EXACT, PLACE, SHAPE
 from tests.support import gcores
 from tests.support.censuses import Told, told, where
 from tests.support.jemallocs import library
-from tests.support.processes import Process, Stage
+from tests.support.processes import Process, Stage, by_turns
 from tests.support.tool import heapx
 
 pytestmark = pytest.mark.image  # its compiler, its C++ library and its allocators lay out what is looked at
@@ -36,7 +36,7 @@ def classes(every: Told) -> Dict[str, int]:
     return {one.name: count for one, count in every.items() if one.sure != PLACE and one.module == "census"}
 
 
-@pytest.mark.parametrize("way", sorted(WAYS))
+@by_turns("way", sorted(WAYS))
 def test_every_object_is_told(stage: Stage, kind: str, way: str) -> None:
     """The blocks of each class are as many as the program made, none of another kind is among them, and the classes have their names."""
     every = told(PLAIN, **where(started(stage, WAYS[way]), kind))
@@ -89,7 +89,7 @@ def test_another_allocator(stage: Stage, kind: str) -> None:
     assert classes(told(PLAIN, **where(started(stage, (), {"LD_PRELOAD": str(library())}), kind))) == RECORDED
 
 
-@pytest.mark.parametrize("way", ["movable", "at a fixed address"])
+@by_turns("way", ["movable", "at a fixed address"])
 def test_without_type_infos(stage: Stage, kind: str, way: str) -> None:
     """-fno-rtti leaves vtables without type_infos: objects are told by what stands at their vtable's address, arrays not."""
     every = told(PLAIN, **where(started(stage, (*WAYS[way], "-fno-rtti")), kind))

@@ -10,7 +10,7 @@ from gdbheapx.analysis.census.rust import TraitObjects
 from gdbheapx.analysis.census.world import PLACE, SHAPE
 from tests.support.censuses import told, where
 from tests.support.jemallocs import library
-from tests.support.processes import Process, Stage
+from tests.support.processes import Process, Stage, by_turns
 from tests.support.tool import alone
 
 pytestmark = pytest.mark.once  # its compiler alone says how a vtable is laid out
@@ -36,7 +36,7 @@ NAMES = {
 MOST_UNNAMED = 0.05
 
 
-@pytest.mark.parametrize("way", ["glibc", "jemalloc"])
+@by_turns("way", ["glibc", "jemalloc"], "core")
 def test_containers(stage: Stage, kind: str, way: str) -> None:
     """There are as many blocks of each kind as it says, with the program's file and without; few bytes have no name."""
     process = started(stage, "holds", env={"LD_PRELOAD": str(library())} if way == "jemalloc" else {})
@@ -48,7 +48,7 @@ def test_containers(stage: Stage, kind: str, way: str) -> None:
     assert unnamed < MOST_UNNAMED * sum(row["bytes"] for row in rows)
 
 
-@pytest.mark.parametrize("way", ["glibc", "jemalloc"])
+@by_turns("way", ["glibc", "jemalloc"])
 def test_tables_are_held(stage: Stage, kind: str, way: str) -> None:
     """A HashMap points to the middle of its table: that holds it. No block of the program is held by a pointer to just its inside."""
     process = started(stage, "holds", env={"LD_PRELOAD": str(library())} if way == "jemalloc" else {})

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.owned import Verdict, asked, facts, judged
 from tests.support.paths import PROGRAMS
-from tests.support.processes import Stage
+from tests.support.processes import Stage, by_turns
 from tests.support.random_containers import program
 
 pytestmark = pytest.mark.once  # what owners make of a graph, which is the same on all images
@@ -21,7 +21,7 @@ def lines(verdicts: List[Verdict]) -> str:
     return "\n".join(one.line() for one in verdicts if not one.good)
 
 
-@pytest.mark.parametrize("threads", ("0", "8"))
+@by_turns("threads", ("0", "8"))
 def test_ten_forms(stage: Stage, kind: str, threads: str) -> None:
     """Each of ten forms is owned by its global, whoever works on its elements."""
     process = stage.start("ten_containers", "2000", threads)

@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.glibc import PARTS, check_identity, glibc_arenas
 from tests.support.hidden import hidden
-from tests.support.processes import Process, Stage
+from tests.support.processes import Process, Stage, by_turns
 from tests.support.tool import heapx
 
 pytestmark = pytest.mark.once  # the rules by which damage is told are the tool's own
@@ -49,7 +49,7 @@ def near(problems: Any, address: int, bytes_: int) -> bool:
     return any(address - 64 <= place < address + bytes_ + 64 for place in places)
 
 
-@pytest.mark.parametrize("damage", KINDS)
+@by_turns("damage", KINDS)
 def test_damage_is_named_and_the_rest_counted(stage: Stage, kind: str, damage: str) -> None:
     """`arenas` on a damaged heap ends with 4, names address and rule, and counts the untouched arenas as before."""
     process = stage.start("damage", damage)

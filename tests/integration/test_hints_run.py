@@ -110,7 +110,7 @@ class Reader:
             assert ended.code != 2, (line, ended.stderr)
 
 
-DOORS = [("trimmer", "live"), ("trimmer", "core"), ("trimmer", "snapshot"), ("tickers", "live"), ("tickers", "core"), ("python", "live")]
+DOORS = [("trimmer", "live"), ("trimmer", "core"), ("trimmer", "snapshot"), ("tickers", "live"), ("python", "live")]
 
 
 @pytest.mark.parametrize("program, door", DOORS)

@@ -22,9 +22,9 @@ from tests.support.random_damage import in_time, words_in_use
 
 pytestmark = pytest.mark.once  # the rules by which damage is told are the tool's own
 
-SEEDS = 40
+SEEDS = 24
 MANY = 400
-BY_COMMANDS = 15
+BY_COMMANDS = 20
 """Of so many seeds one is asked about through every command, as JSON and as text."""
 PROFILED = "prof:true,lg_prof_sample:14"
 
@@ -123,7 +123,7 @@ def ask_by_commands(patient: Patient, seed: int) -> None:
 
 OF_A_MOMENT = {str(code) for code, _ in [*EXTENT_DAMAGE.values(), *CACHED_DAMAGE.values()]}
 SECONDS = 60
-ENOUGH = 5
+ENOUGH = 2
 
 
 def test_a_look_in_the_middle_of_a_call(stage: Stage, live: str) -> None:

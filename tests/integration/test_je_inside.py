@@ -11,7 +11,7 @@ from gdbheapx.layout import pack
 from tests.support.jemalloc_inside import Inside, inside
 from tests.support.jemalloc_record import read
 from tests.support.jemallocs import library_version, start
-from tests.support.processes import Lasting, Process, Stage
+from tests.support.processes import Lasting, Process, Stage, by_turns
 from tests.support.tool import Outcome, heapx, steps_of
 
 pytestmark = pytest.mark.once  # programs that bring their jemalloc with them
@@ -44,7 +44,7 @@ def sentences(data: Dict[str, Any]) -> List[str]:
 # ---------------------------------------------------------------------------------------------------- without symbols
 
 
-@pytest.mark.parametrize("way", STRIPPED)
+@by_turns("way", STRIPPED)
 def test_one_without_symbols_is_read(lasting: Lasting, kind: str, way: str) -> None:
     """By its structure: a static program's, one under names of its own, one that is loaded at run time. What the program holds is there."""
     target = lasting.of(kind, stripped, way).target(kind)
@@ -91,7 +91,7 @@ PROGRAMS = {
 }
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@by_turns("name", PROGRAMS)
 def test_no_other_program_is_taken_for_one(stage: Stage, kind: str, name: str) -> None:
     """tickers of programs without a jemalloc is whole: exit 0, not affected."""
     process = stage.spawn(PROGRAMS[name])

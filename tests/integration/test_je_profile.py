@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.gcores import gcore
 from tests.support.jemallocs import PROFILING, start
-from tests.support.processes import Process, Stage
+from tests.support.processes import Process, Stage, by_turns
 from tests.support.tool import answers, heapx
 
 pytestmark = pytest.mark.image  # what its libjemalloc writes as a profile
@@ -65,7 +65,7 @@ def check(process: Process, kind: str) -> None:
     assert found.mappings == own.mappings
 
 
-@pytest.mark.parametrize("way", WAYS)
+@by_turns("way", WAYS)
 def test_equals_its_own_dump(stage: Stage, kind: str, way: str) -> None:
     """Head, threads with their names, backtraces, each thread's share: line for line what prof.dump wrote."""
     check(profiled(stage, way), kind)

@@ -23,7 +23,7 @@ from tests.support.bare import facts
 from tests.support.damaged_jemalloc import Patient
 from tests.support.jemallocs import RUST, UNKNOWN_LAYOUT, build_rust, knowing_tool, library_version, unknown_library
 from tests.support.paths import GDB
-from tests.support.processes import Builder, Process, Stage
+from tests.support.processes import Builder, Process, Stage, by_turns
 from tests.support.tool import Asked, heapx
 
 pytestmark = pytest.mark.image  # this system's libjemalloc, under a build-id that nobody knows
@@ -245,7 +245,7 @@ def test_extents_of_an_unknown_layout(stage: Stage, kind: str, without_layouts: 
     assert {row["cached_blocks"] for row in both[1] if row["kind"] in ("small", "large")} == {None}
 
 
-@pytest.mark.parametrize("word", ["on", "unknown"])
+@by_turns("word", ["on", "unknown"])
 def test_dirty_pages_of_huge_slabs(stage: Stage, kind: str, without_layouts: None, monkeypatch: pytest.MonkeyPatch, word: str) -> None:
     """The huge page allocator keeps what was freed in its slabs: where it is on, or no code tells, dirty pages are null, and the problem says why."""
     if word == "unknown":

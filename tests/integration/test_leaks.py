@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.gcores import gcore
 from tests.support.jemallocs import library as jemalloc
-from tests.support.processes import Process, Stage
+from tests.support.processes import Process, Stage, by_turns
 from tests.support.tool import heapx
 
 pytestmark = pytest.mark.image  # where its libc keeps thread-local storage, and its compiler what a register holds
@@ -90,7 +90,7 @@ def check_roots(process: Process, data: Any) -> None:
     assert sum(one["blocks"] for one in groups) == classes["leaked"]["roots"] == len(kinds)
 
 
-@pytest.mark.parametrize("way", ["glibc", "jemalloc"])
+@by_turns("way", ["glibc", "jemalloc"])
 def test_every_block_is_told_as_it_is(stage: Stage, kind: str, way: str) -> None:
     """Blocks held by globals, stacks, registers, thread-local storage, keys, mappings and contexts; lost chains, rings and single blocks."""
     process = holders(stage, way)
@@ -99,7 +99,7 @@ def test_every_block_is_told_as_it_is(stage: Stage, kind: str, way: str) -> None
     check_roots(process, data)
 
 
-@pytest.mark.parametrize("way", ["glibc", "jemalloc"])
+@by_turns("way", ["glibc", "jemalloc"], "core")
 def test_the_same_without_symbols(stage: Stage, kind: str, way: str) -> None:
     """Nothing of it rests on a name."""
     process = holders(stage, way)
@@ -107,7 +107,7 @@ def test_the_same_without_symbols(stage: Stage, kind: str, way: str) -> None:
     check(process, data)
 
 
-@pytest.mark.parametrize("way", ["glibc", "jemalloc"])
+@by_turns("way", ["glibc", "jemalloc"])
 def test_ends_of_vectors(stage: Stage, kind: str, way: str) -> None:
     """A lost block is leaked, or maybe by the end of the vector right before it; an emptied vector holds it. No vector and no half of a pair is
     anything but held."""
@@ -127,7 +127,7 @@ def test_ends_of_vectors(stage: Stage, kind: str, way: str) -> None:
     assert ends > 1000 if library else not ends
 
 
-@pytest.mark.parametrize("pie", ["-pie", "-no-pie"])
+@by_turns("pie", ["-pie", "-no-pie"])
 def test_places_inside_that_are_by_design(stage: Stage, kind: str, pie: str) -> None:
     """Second bases, arrays behind their number and old strings are held, by the one read; a pointer to any other place inside is weak."""
     flags = ("-fPIE", "-pie") if pie == "-pie" else ("-fno-pie", "-no-pie")
@@ -140,7 +140,7 @@ def test_places_inside_that_are_by_design(stage: Stage, kind: str, pie: str) -> 
         assert classes["maybe"] == {"blocks": 10, "bytes": 10 * 200, "by_evidence": {"inside": {"blocks": 10, "bytes": 10 * 200}}}
 
 
-@pytest.mark.parametrize("way", ["glibc", "jemalloc"])
+@by_turns("way", ["glibc", "jemalloc"], "core")
 def test_a_thread_on_a_stack_that_malloc_gave(stage: Stage, kind: str, way: str) -> None:
     """Nothing points to its begin, and the stack pointer lies in it: it is held, and what only it holds."""
     process = stage.start("coroutine", env={"LD_PRELOAD": str(jemalloc())} if way == "jemalloc" else {})
@@ -152,7 +152,7 @@ def test_a_thread_on_a_stack_that_malloc_gave(stage: Stage, kind: str, way: str)
     assert found[truth["lost"]][0] == "leaked"
 
 
-@pytest.mark.parametrize("way", ["glibc", "jemalloc"])
+@by_turns("way", ["glibc", "jemalloc"])
 def test_disguised_pointers(stage: Stage, kind: str, way: str) -> None:
     """The second look finds what is held by a pointer with other bits, at an odd place, or mangled; without it all of them are leaked."""
     process = stage.start("disguised", env={"LD_PRELOAD": str(jemalloc())} if way == "jemalloc" else {})
@@ -166,7 +166,7 @@ def test_disguised_pointers(stage: Stage, kind: str, way: str) -> None:
 
 
 @pytest.mark.once  # the limit is the tool's own
-@pytest.mark.parametrize("way", ["glibc", "jemalloc"])
+@by_turns("way", ["glibc", "jemalloc"], "core")
 def test_where_the_graph_does_not_fit(stage: Stage, kind: str, way: str) -> None:
     """`leaks` and `owners` are refused before they begin, each with how much they take and a command that takes less."""
     options = holders(stage, way).target(kind)

@@ -19,7 +19,7 @@ from gdbheapx.report.encodings import make_jsonable
 from tests.support import hostile
 from tests.support.jemallocs import library as jemalloc
 from tests.support.paths import ROOT
-from tests.support.processes import Lasting, Process, Stage
+from tests.support.processes import Lasting, Process, Stage, by_turns
 from tests.support.tool import heapx
 from tests.support.unchanged import unchanged
 
@@ -46,12 +46,7 @@ def options(process: Process, kind: str, tmp_path: Path) -> List[str]:
     return ["--snapshot", str(tmp_path / "the.snap")] if kind == "snapshot" else process.target(kind)
 
 
-WAYS = pytest.mark.parametrize("way", ["glibc", "jemalloc"])
-KINDS = pytest.mark.parametrize("what", ["live", "core", "snapshot"])
-
-
-@WAYS
-@KINDS
+@pytest.mark.parametrize("what, way", [("live", "glibc"), ("core", "jemalloc"), ("snapshot", "glibc"), ("snapshot", "jemalloc")])
 def test_answers_are_those_of_the_command_line(lasting: Lasting, what: str, way: str, tmp_path: Path) -> None:
     """Records have what JSON has: each arena, class, owner, group, and their sums."""
     process = lasting.of("live" if what == "live" else "core", contents, way)
@@ -83,7 +78,7 @@ def test_answers_are_those_of_the_command_line(lasting: Lasting, what: str, way:
                 heap.ask("chunks", "--limit", "1").text()
 
 
-@WAYS
+@by_turns("way", ["glibc", "jemalloc"])
 def test_blocks_are_those_that_chunks_lists(lasting: Lasting, kind: str, way: str) -> None:
     """Every block once, in columns of equal length, and by status."""
     process = lasting.of(kind, contents, way)

@@ -11,7 +11,7 @@ import pytest
 from tests.support import kernelcore
 from tests.support.damaged_glibc import Damaged
 from tests.support.glibc import glibc_arenas
-from tests.support.processes import Builder, Stage
+from tests.support.processes import Builder, Stage, by_turns
 from tests.support.tool import Asked, heapx
 
 pytestmark = pytest.mark.once  # the rules by which damage is told are the tool's own
@@ -149,7 +149,7 @@ def test_counters_of_mapped_chunks_that_contradict_each_other(damaged: Damaged, 
 # ---------------------------------------------------------------------------------------------------- nothing is wrong
 
 
-@pytest.mark.parametrize("mode", ["idle", "aligned"])
+@by_turns("mode", ["idle", "aligned"])
 def test_threads_without_a_cache(stage: Stage, kind: str, mode: str) -> None:
     """That never called malloc, or that asked for aligned memory alone: 0, and a whole answer."""
     process = stage.start("cacheless", mode)

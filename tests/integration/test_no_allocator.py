@@ -12,7 +12,7 @@ import pytest
 from tests.support.addons import require_addon
 from tests.support.jemallocs import CACHE
 from tests.support.paths import PROGRAMS
-from tests.support.processes import Process, Stage
+from tests.support.processes import Process, Stage, by_turns
 from tests.support.tool import alone, heapx, run, tool_command
 
 pytestmark = pytest.mark.once  # libcs and languages that the images lack, and the tool's own rules
@@ -60,7 +60,7 @@ def split_of(data: Dict[str, Any]) -> Any:
     return data["split"]
 
 
-@pytest.mark.parametrize("name", list(NAMES))
+@by_turns("name", list(NAMES))
 def test_report_where_malloc_cannot_be_read(stage: Stage, kind: str, folder: Path, name: str) -> None:
     """The split of the memory, whose malloc it is, the next step, and exit code 4: malloc is there and was not read."""
     require_addon("allocators")
@@ -86,7 +86,7 @@ def test_other_commands_name_it(stage: Stage, kind: str, folder: Path) -> None:
     assert [row["what"] for row in rows if row["ok"] is False and row["what"] in ("musl", "allocator", "debug symbols")] == ["musl"]
 
 
-@pytest.mark.parametrize("ask", [heapx, alone], ids=["gdb", "alone"])
+@by_turns("ask", [heapx, alone])
 def test_a_program_that_is_not_loaded_yet(stage: Stage, kind: str, folder: Path, ask: Any) -> None:
     """It stands in ld.so, before libc is mapped: that is said, and not that it were linked statically."""
     gate, made = folder / "gate", folder / "kept"
@@ -139,7 +139,7 @@ def test_a_libc_without_symbols(stage: Stage, live: str) -> None:
     split_of(outcome.envelope["data"])
 
 
-@pytest.mark.parametrize("flags", [("-static",), ("-static-pie",)], ids=" ".join)
+@by_turns("flags", [("-static",), ("-static-pie",)])
 def test_a_static_program_whose_release_nothing_tells(stage: Stage, kind: str, folder: Path, flags: "tuple[str, ...]") -> None:
     """Its release is told by its bytes, its thread cache among them, which no running process shows: the answer is whole, live as on a core."""
     program = folder / "kept"

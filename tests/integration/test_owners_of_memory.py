@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.hidden import hidden
 from tests.support.jemallocs import library as jemalloc
-from tests.support.processes import Process, Stage
+from tests.support.processes import Process, Stage, by_turns
 from tests.support.tool import Outcome, heapx
 
 pytestmark = pytest.mark.image  # where its libc keeps thread-local storage, and what its compiler calls variables
@@ -102,7 +102,7 @@ def check(process: Process, data: Any, named: bool) -> None:
     assert all(one["share_percent"] >= 20 for one in data["suspects"])
 
 
-@pytest.mark.parametrize("way", ["glibc", "jemalloc"])
+@by_turns("way", ["glibc", "jemalloc"])
 def test_every_owner_keeps_what_it_recorded(stage: Stage, kind: str, way: str) -> None:
     """A hash table, a tree with parent pointers, a doubly linked list, a vector, two that share, a mapping, a stack, a register, thread-local storage."""
     process = owning(stage, way)
@@ -110,7 +110,7 @@ def test_every_owner_keeps_what_it_recorded(stage: Stage, kind: str, way: str) -
     check(process, heapx(process.target(kind), "owners", "--limit", "100", "--json").data, named)
 
 
-@pytest.mark.parametrize("way", ["glibc", "jemalloc"])
+@by_turns("way", ["glibc", "jemalloc"], "core")
 def test_the_same_without_symbols(stage: Stage, kind: str, way: str) -> None:
     """A stripped program: the figures are the same, owners are called by their places."""
     process = owning(stage, way, flags=("-s",))
@@ -197,7 +197,7 @@ def test_the_way_back_to_a_root(stage: Stage, core: str, way: str, name: str, ro
         assert "mapping 0x" in chain[-2]["signature"] and chain[-2]["offset"] == 0
 
 
-@pytest.mark.parametrize("flags", [("-O2",), ("-O0",), ("-O2", "-static-pie")])
+@by_turns("flags", [("-O2",), ("-O0",), ("-O2", "-static-pie")])
 def test_frames_and_thread_local_variables_have_names(stage: Stage, kind: str, flags: Sequence[str]) -> None:
     """A pointer in a stack names its frame, also below a signal handler; one in thread-local storage its variable."""
     process = stage.start("frames", flags=flags)

@@ -12,7 +12,7 @@ import pytest
 from gdbheapx.inferior.elf.file import ElfFile
 from tests.support import jemallocs
 from tests.support.paths import ROOT
-from tests.support.processes import Process, Stage
+from tests.support.processes import Process, Stage, by_turns
 from tests.support.tool import heapx, tool_with_pack
 
 pytestmark = pytest.mark.image  # the pack of its libjemalloc and libc
@@ -83,7 +83,7 @@ def libc_build_id() -> str:
     return str(found)
 
 
-@pytest.mark.parametrize("state", ["one", "seven", "mmapped"])
+@by_turns("state", ["one", "seven", "mmapped"])
 def test_a_stripped_libc_of_debian_needs_nothing(stage: Stage, kind: str, libc_build_id: str, state: str) -> None:
     """Without debug files the shipped pack reads what malloc_info itself printed, byte for byte, and every thread's cache."""
     process = stage.start("accounts", state)

@@ -12,7 +12,7 @@ import pytest
 from gdbheapx.analysis.census.world import EXACT
 from tests.support import jemallocs
 from tests.support.hidden import hidden
-from tests.support.processes import Lasting, Process, Stage
+from tests.support.processes import Lasting, Process, Stage, by_turns
 from tests.support.servers import Redis, reply, request
 from tests.support.tool import answers, heapx, told
 
@@ -134,7 +134,7 @@ def test_a_break_that_was_moved(stage: Stage, live: str) -> None:
     assert [one["pins_blocks"] for one in found["groups"] if one["where"] == "foreign-break"] == [0]
 
 
-@pytest.mark.parametrize("flags", [("-s",), ("-static",), ("-s", "-static-pie")], ids=" ".join)
+@by_turns("flags", [("-s",), ("-static",), ("-s", "-static-pie")])
 def test_other_programs(stage: Stage, kind: str, flags: Sequence[str]) -> None:
     """Stripped ones and static ones: the same culprits; names as far as they are there."""
     process = started(stage, "waves", flags=flags)
@@ -205,7 +205,7 @@ def test_a_heap_whose_main_arena_is_not_in_the_core(lasting: Lasting, core: str,
     assert outcome.code == 1 or outcome.envelope["data"]["kept_bytes"] is None
 
 
-@pytest.mark.parametrize("damage", ["size", "top-size"])
+@by_turns("damage", ["size", "top-size"])
 def test_a_damaged_heap(stage: Stage, kind: str, damage: str) -> None:
     """What is known is told, partially."""
     process = stage.start("damage", damage)

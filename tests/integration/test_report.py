@@ -6,7 +6,7 @@ Files: analysis/inside.py.
 import pytest
 
 from tests.support.paths import ROOT
-from tests.support.processes import Stage
+from tests.support.processes import Stage, by_turns
 from tests.support.tool import heapx
 
 pytestmark = pytest.mark.once  # what the tool makes of figures that test_accounts holds
@@ -50,7 +50,7 @@ def test_time_for_the_rest_alone(stage: Stage, core: str) -> None:
     assert [one["code"] for one in lacking.envelope["problems"]] == ["no-answer"]
 
 
-@pytest.mark.parametrize("name", ["recorder", "mapper"])
+@by_turns("name", ["recorder", "mapper"])
 def test_split_adds_up(stage: Stage, kind: str, name: str) -> None:
     """The sums add up to the whole; memory that is not malloc's is not called malloc's, and the verdict is on it."""
     process = stage.start(name, *(["9", "1000", "3"] if name == "recorder" else []))

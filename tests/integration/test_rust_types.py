@@ -12,7 +12,7 @@ from gdbheapx.inferior.target import open_elf_target
 from gdbheapx.jemalloc.entry import ALLOCATOR
 from tests.support import jemallocs
 from tests.support.paths import GDB
-from tests.support.processes import Stage
+from tests.support.processes import Stage, by_turns
 from tests.support.tool import heapx, run
 
 pytestmark = pytest.mark.once  # Rust programs bring their jemalloc with them
@@ -36,7 +36,7 @@ end
 """
 
 
-@pytest.mark.parametrize("way", WAYS)
+@by_turns("way", WAYS)
 def test_types_without_gdb(stage: Stage, kind: str, way: str) -> None:
     """jemalloc is recognised, proven on its slabs, from the debug information of the units that have its types; no gdb is there at all."""
     process = jemallocs.start(stage, way, "recorder", "park", "3", "200")

@@ -7,7 +7,7 @@ from typing import Dict, Tuple
 
 import pytest
 
-from tests.support.processes import Process, Stage
+from tests.support.processes import Process, Stage, by_turns
 from tests.support.tool import heapx
 
 pytestmark = pytest.mark.image  # its compiler and its allocator lay out what is looked at
@@ -25,7 +25,7 @@ def started(stage: Stage, way: str, *flags: str) -> Tuple[Process, Dict[str, int
     return process, {name: int(count) for count, name in lines}
 
 
-@pytest.mark.parametrize("way", ["mixed", "tree"])
+@by_turns("way", ["mixed", "tree"])
 def test_slabs_are_told(stage: Stage, kind: str, way: str) -> None:
     """As many as the program has, in `census` and `report`; no slab is said to be an object of the class at its start."""
     process, record = started(stage, way)
@@ -51,7 +51,7 @@ def test_slabs_without_type_info(stage: Stage, kind: str) -> None:
     assert sorted(rows.values()) == sorted(record[name] for name in CLASSES) and all(name.startswith("CLASS@") for name in rows)
 
 
-@pytest.mark.parametrize("way, blocks", [("plain", 10000), ("arrays", 20), ("runs", 1)])
+@by_turns("way, blocks", [("plain", 10000), ("arrays", 20), ("runs", 1)])
 def test_no_array_is_a_slab(stage: Stage, kind: str, way: str, blocks: int) -> None:
     """Objects of malloc's own, arrays as large as slabs whose elements lead to one another, and what cannot be told from these."""
     process, record = started(stage, way)

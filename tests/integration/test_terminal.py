@@ -13,7 +13,7 @@ import pytest
 
 from gdbheapx.report.text import wrap_sentence
 from tests.support.paths import GDB
-from tests.support.processes import Lasting, Stage
+from tests.support.processes import Lasting, Stage, by_turns
 from tests.support.tool import heapx, tool_command, tool_environment
 from tests.support.unchanged import EVERY
 
@@ -52,7 +52,7 @@ def table_lines(text: str) -> List[str]:
     return [line for line in text.splitlines() if "  " in line.strip()]
 
 
-@pytest.mark.parametrize("width", WIDTHS)
+@by_turns("width", WIDTHS)
 def test_tables_fit(lasting: Lasting, kind: str, width: int) -> None:
     """`arenas`, `bins` and `tcache` on a terminal of 80, 120 and 200 columns; with --wide all columns are there."""
     target = lasting.of(kind, Stage.start, *RECORDER).target(kind)

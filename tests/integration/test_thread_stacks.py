@@ -8,7 +8,7 @@ from typing import Any, Dict, Sequence
 import pytest
 
 from tests.support.gcores import gcore
-from tests.support.processes import Lasting, Process, Stage
+from tests.support.processes import Lasting, Process, Stage, by_turns
 from tests.support.tool import heapx
 
 pytestmark = pytest.mark.image  # where the libc puts a stack, its guard and its control block
@@ -61,7 +61,7 @@ def test_stacks_that_were_deeper(stage: Stage, way: str, mib: Sequence[str]) -> 
     assert "touched by 9 threads" in text and "Thread stacks, most touched first:" in text
 
 
-@pytest.mark.parametrize("mib", ["4", "8"])
+@by_turns("mib", ["4", "8"])
 def test_what_lies_beside_joined_stacks_is_none_of_them(lasting: Lasting, kind: str, mib: str) -> None:
     """A table in the mapping that all stacks are in holds a block: it does, and no thread's stack."""
     target = lasting.of(kind, Stage.start, "deepened", mib).target(kind)

@@ -13,7 +13,7 @@ import pytest
 
 from gdbheapx.inferior.base import ClassVtable
 from gdbheapx.inferior.target import open_elf_target
-from tests.support.processes import Process, Stage
+from tests.support.processes import Process, Stage, by_turns
 
 pytestmark = pytest.mark.once  # reads files of this machine's compiler, as any other's are: by the ABI that all of them keep
 
@@ -49,7 +49,7 @@ def vtables_of(process: Process, kind: str, module: str) -> Dict[int, ClassVtabl
     return found
 
 
-@pytest.mark.parametrize("way", sorted(WAYS))
+@by_turns("way", sorted(WAYS))
 def test_every_object_has_its_class(stage: Stage, kind: str, way: str) -> None:
     """Several bases, virtual ones, templates, namespaces without name, local classes: symbols or none, the pointer in the object names its class."""
     process, seen = started(stage, WAYS[way])

@@ -16,7 +16,7 @@ from gdbheapx import runner
 from tests.support import jemallocs
 from tests.support.glibc import check_identity
 from tests.support.paths import GDB
-from tests.support.processes import Lasting, Stage
+from tests.support.processes import Lasting, Stage, by_turns
 from tests.support.tool import TOOL_SECONDS, Outcome, alone, heapx, tool_command, tool_environment
 from tests.support.victims import check_free, status, until
 
@@ -31,7 +31,7 @@ def one_line(outcome: Outcome) -> str:
     return outcome.stderr
 
 
-@pytest.mark.parametrize("how", ["none on PATH", "GDBHEAPX_GDB=none", "--gdb none"])
+@by_turns("how", ["none on PATH", "GDBHEAPX_GDB=none", "--gdb none"])
 def test_ways_to_do_without(stage: Stage, kind: str, folder: Path, how: str) -> None:
     """Where no gdb is found and none was named, or none is wanted, this Python answers."""
     process = stage.start(*RECORDER)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import compilers
-from tests.support.processes import Lasting, Stage
+from tests.support.processes import Lasting, Stage, by_turns
 from tests.support.tool import Outcome, run, without_library
 from tests.support.victims import check_free
 
@@ -23,7 +23,7 @@ def told(*words: str, compiler: str = "cc") -> Outcome:
     return run([sys.executable, "-m", "gdbheapx.cli", "--gdb", "none", *words], env={"PYTHONPATH": str(home), "CC": compiler}, cwd=home)
 
 
-@pytest.mark.parametrize("words", REFUSED)
+@by_turns("words", REFUSED)
 def test_each_command_says_how_to_get_it(lasting: Lasting, kind: str, words: str) -> None:
     """One line and exit code 1; with JSON its code, and that no process was stopped."""
     process = lasting.of(kind, Stage.start, "recorder", "2", "100", "5")

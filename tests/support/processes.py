@@ -56,6 +56,18 @@ def compile_once(path: Path, command: Sequence[str]) -> Path:
     return path
 
 
+def by_turns(name: str, values: Sequence[Any], first: str = "live") -> pytest.MarkDecorator:
+    """Each of the values once, of a process and of a core by turns: where neither says anything of the other, every pair would cost twice as much."""
+    kinds = ("live", "core") if first == "live" else ("core", "live")
+    found = []
+    for number, value in enumerate(values):
+        if hasattr(value, "marks"):
+            found.append(pytest.param(kinds[number % 2], *value.values, marks=value.marks))
+        else:
+            found.append(pytest.param(kinds[number % 2], *(value if "," in name else (value,))))
+    return pytest.mark.parametrize("kind, " + name, found, indirect=["kind"])
+
+
 class Builder:
     """Compiles test programs once for all workers of a run; programs that differ in linking alone have one object file."""
 

@@ -1,11 +1,11 @@
 """Several allocators in one process (several.c): each block is one allocator's, each byte is counted once, and pointers lead from heap to heap."""
 
-from typing import Dict, List, Tuple
+from typing import Dict, Sequence
 
 import pytest
 
 from tests.support import jemallocs, mimallocs, tcmallocs
-from tests.support.processes import Process, Stage
+from tests.support.processes import Lasting, Process, Stage, by_turns
 from tests.support.tool import heapx
 
 pytestmark = pytest.mark.image  # libraries of the release
@@ -18,14 +18,16 @@ STACKS = 4
 """Blocks that a register or what is left on a stack may still hold."""
 
 
-@pytest.fixture(params=[(name,) for name in MALLOCS] + [tuple(MALLOCS)], ids="-".join)
-def loaded(request: pytest.FixtureRequest, stage: Stage) -> Tuple[Process, List[str]]:
-    """A process with these, and the names of its allocators in the order of the record."""
-    process = stage.start("several", *(str(MALLOCS[name]()) for name in request.param), env=ROOM, flags=("-Wl,--no-as-needed", "-ldl"))
-    return process, ["glibc", *request.param]
+EACH = by_turns("names", [("glibc", *MALLOCS), *(("glibc", name) for name in MALLOCS)])
+"""The names of a process's allocators in the order of the record."""
 
 
-def recorded(process: Process, names: List[str]) -> Dict[str, Dict[int, bool]]:
+def loaded(stage: Stage, *names: str) -> Process:
+    """A process with these beside glibc's."""
+    return stage.start("several", *(str(MALLOCS[name]()) for name in names[1:]), env=ROOM, flags=("-Wl,--no-as-needed", "-ldl"))
+
+
+def recorded(process: Process, names: Sequence[str]) -> Dict[str, Dict[int, bool]]:
     """By allocator: each block that was not freed, and whether it is held."""
     words = process.words()
     rows = list(zip(words[1::2], words[2::2]))
@@ -33,9 +35,10 @@ def recorded(process: Process, names: List[str]) -> Dict[str, Dict[int, bool]]:
     return {name: {block ^ ALL: held == 1 for block, held in rows[each * at : each * (at + 1)] if block} for at, name in enumerate(names)}
 
 
-def test_each_block_is_one_allocators(loaded: Tuple[Process, List[str]], kind: str) -> None:
+@EACH
+def test_each_block_is_one_allocators(lasting: Lasting, kind: str, names: Sequence[str]) -> None:
     """A block is in use in the heap that gave it, and in no other; what was freed is not; each heap adds up."""
-    process, names = loaded
+    process = lasting.of(kind, loaded, *names)
     target, blocks = process.target(kind), recorded(process, names)
     used = {}
     for name in names:
@@ -48,9 +51,10 @@ def test_each_block_is_one_allocators(loaded: Tuple[Process, List[str]], kind: s
             assert other == name or not set(blocks[name]) & used[other], (name, other)
 
 
-def test_each_byte_is_counted_once(loaded: Tuple[Process, List[str]], kind: str) -> None:
+@EACH
+def test_each_byte_is_counted_once(lasting: Lasting, kind: str, names: Sequence[str]) -> None:
     """The parts of its memory are all of it, once; each allocator has one, no larger than what its arenas hold. The program's own is glibc's."""
-    process, names = loaded
+    process = lasting.of(kind, loaded, *names)
     found = heapx(process.target(kind), "report", "--json")
     assert found.code == 0, found.envelope["problems"]
     assert {one["name"] for one in found.envelope["allocators"]} == set(names)
@@ -64,9 +68,10 @@ def test_each_byte_is_counted_once(loaded: Tuple[Process, List[str]], kind: str)
     assert sum(row["used_chunks"] for row in found.envelope["data"]["sizes"] if row["allocator"] is None) == 0 < held
 
 
-def test_pointers_lead_from_heap_to_heap(loaded: Tuple[Process, List[str]], kind: str) -> None:
+@EACH
+def test_pointers_lead_from_heap_to_heap(lasting: Lasting, kind: str, names: Sequence[str]) -> None:
     """A block that another heap's holds is reached, and what nothing holds is leaked, in every heap."""
-    process, names = loaded
+    process = lasting.of(kind, loaded, *names)
     target, blocks = process.target(kind), recorded(process, names)
     found = heapx(target, "leaks", "--list", "--json")
     assert found.code == 0, found.envelope["problems"]

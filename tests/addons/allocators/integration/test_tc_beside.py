@@ -9,7 +9,7 @@ from typing import Any, Dict
 import pytest
 
 from tests.support.jemalloc_inside import Inside, inside
-from tests.support.processes import Process, Stage
+from tests.support.processes import Process, Stage, by_turns
 from tests.support.tcmallocs import library
 from tests.support.tool import heapx
 
@@ -47,7 +47,7 @@ def check(process: Process, kind: str, *names: str) -> Dict[str, Any]:
     return totals
 
 
-@pytest.mark.parametrize("way", INSIDE)
+@by_turns("way", INSIDE)
 def test_with_a_jemalloc(stage: Stage, kind: str, way: str) -> None:
     """It is preloaded, and the program has a jemalloc under names of its own."""
     process = inside(stage, INSIDE[way], 40, env={"LD_PRELOAD": str(library())})

@@ -9,7 +9,7 @@ import pytest
 
 from gdbheapx.addons.allocators.tcmalloc.codes import LISTS_CHANGING
 from gdbheapx.problems import ALLOCATOR_UNREAD
-from tests.support.processes import Lasting, Process, Stage
+from tests.support.processes import Lasting, Process, Stage, by_turns
 from tests.support.tcmallocs import libraries, library, recorded, recorder
 from tests.support.tool import acted, alone, answers, heapx, told
 from tests.support.unchanged import WALKERS, unchanged
@@ -48,7 +48,7 @@ def test_blocks_and_figures(stage: Stage, kind: str, path: Path) -> None:
     check(recorder(stage, path), kind)
 
 
-@pytest.mark.parametrize("way", ["in the program", "static", "static, stripped"])
+@by_turns("way", ["in the program", "static", "static, stripped"])
 def test_linked_in(stage: Stage, kind: str, way: str) -> None:
     """The same of a program that contains it, dynamic or static, with symbols or without."""
     archive = library().with_name("libtcmalloc_minimal.a")
@@ -183,7 +183,7 @@ def test_what_is_named_alone(stage: Stage, live: str) -> None:
     assert "debugging malloc" in heapx(process.target(live), "report").stdout.decode()
 
 
-@pytest.mark.parametrize("flags", [(), ("-s",), ("-static", "-s")], ids=["dynamic", "stripped", "static, stripped"])
+@by_turns("flags", [(), ("-s",), ("-static", "-s")])
 def test_googles_is_named(stage: Stage, kind: str, flags: Tuple[str, ...]) -> None:
     """By the lines that it prints, which no strip takes away: it is never taken for gperftools', and the next step is its own statistics."""
     process = stage.start("of_google", flags=flags)

@@ -16,7 +16,7 @@ from gdbheapx.analysis.census.world import Inner, World, order_rows
 from gdbheapx.inferior.target import open_elf_target
 from gdbheapx.kernel.blocks.stream import CLASS_USED, NativeBlocks
 from gdbheapx.session import Session
-from tests.support.processes import Process, Stage
+from tests.support.processes import Process, Stage, by_turns
 from tests.support.tool import heapx
 
 pytestmark = pytest.mark.image  # depends on this Python's release and on libc's malloc
@@ -149,7 +149,7 @@ def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@pytest.mark.parametrize("malloc", ["", "malloc", "debug"])
+@by_turns("malloc", ["", "malloc", "debug"])
 def test_objects_are_counted_by_type(stage: Stage, kind: str, malloc: str) -> None:
     """Objects of the program's own classes are as many as it made, and their bytes what sys.getsizeof says, rounded to 16; builtin ones no fewer."""
     process = python(stage, malloc)

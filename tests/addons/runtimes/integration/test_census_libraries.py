@@ -11,7 +11,7 @@ from typing import Any, Dict, List
 
 import pytest
 
-from tests.support.processes import Process, Stage
+from tests.support.processes import Process, Stage, by_turns
 from tests.support.tool import heapx
 
 pytestmark = pytest.mark.once  # libraries that nobody here wrote; the rows are the tool's own
@@ -146,7 +146,7 @@ def test_inside_a_program(stage: Stage, kind: str) -> None:
     assert found["page of 4096 bytes in SQLite's cache"]["blocks"] > CONNECTIONS
 
 
-@pytest.mark.parametrize("slices", ["GSlice", "malloc"])
+@by_turns("slices", ["GSlice", "malloc"])
 def test_instances(stage: Stage, kind: str, slices: str) -> None:
     """With and without private data, small ones cut from GSlice's pages and those that are blocks of malloc's; freed ones are none."""
     if not ctypes.util.find_library("gobject-2.0"):

@@ -12,7 +12,7 @@ import pytest
 from tests.support import profiles
 from tests.support.jemallocs import library as jemalloc
 from tests.support.jemallocs import start
-from tests.support.processes import Process, Stage
+from tests.support.processes import Process, Stage, by_turns
 from tests.support.tool import heapx
 
 pytestmark = pytest.mark.image  # what its Python writes and its libc has in use
@@ -30,7 +30,7 @@ def folded(path: Path) -> Dict[str, int]:
     return {stack: int(number) for stack, number in rows}
 
 
-@pytest.mark.parametrize("way", ["glibc", "jemalloc"])
+@by_turns("way", ["glibc", "jemalloc"])
 def test_folded_stacks_sum_up_to_what_is_in_use(stage: Stage, kind: str, way: str, tmp_path: Path) -> None:
     """Of the census and of owners: the same sum, to the byte; what a variable of the program holds stands below it."""
     process = contents(stage, way)
@@ -48,7 +48,7 @@ def test_folded_stacks_sum_up_to_what_is_in_use(stage: Stage, kind: str, way: st
     assert any(";numbers (double)" in stack and size >= 200 * 2400 for stack, size in rows.items())
 
 
-@pytest.mark.parametrize("way", ["glibc", "jemalloc"])
+@by_turns("way", ["glibc", "jemalloc"], "core")
 def test_pprof_has_the_same_sums(stage: Stage, kind: str, way: str, tmp_path: Path) -> None:
     """Blocks and bytes of the census, and a mapping of each location; pprof's own sum is the same."""
     target, file = contents(stage, way).target(kind), tmp_path / "made.pb.gz"
@@ -63,7 +63,7 @@ def test_pprof_has_the_same_sums(stage: Stage, kind: str, way: str, tmp_path: Pa
     assert "%dB total" % used["bytes"] in profiles.pprof("-top", "-unit=B", str(file))
 
 
-@pytest.mark.parametrize("way", ["glibc", "jemalloc"])
+@by_turns("way", ["glibc", "jemalloc"], "core")
 def test_pprof_says_what_is_in_ram_and_what_is_kept(stage: Stage, kind: str, way: str, tmp_path: Path) -> None:
     """By owner, of a process: what of the blocks is in RAM and in swap; of a core that is unknown, and left out. The free bytes that blocks keep
     add up to those of `pins`."""
@@ -126,7 +126,7 @@ def rows_of(file: Path) -> List[Dict[str, str]]:
         return list(csv.DictReader(text, strict=True))
 
 
-@pytest.mark.parametrize("way", ["glibc", "jemalloc"])
+@by_turns("way", ["glibc", "jemalloc"])
 def test_csv_has_every_block_once(stage: Stage, kind: str, way: str, tmp_path: Path) -> None:
     """The rows are those of `chunks --json`; sums are those of `arenas`; blocks in use are those of the census."""
     target, file = contents(stage, way).target(kind), tmp_path / "made.csv"
@@ -145,7 +145,7 @@ def test_csv_has_every_block_once(stage: Stage, kind: str, way: str, tmp_path: P
     assert len(in_use) >= inside["blocks"] and sum(int(row["usable_bytes"]) for row in in_use) >= inside["bytes"]
 
 
-@pytest.mark.parametrize("way", ["glibc", "jemalloc"])
+@by_turns("way", ["glibc", "jemalloc"], "core")
 def test_csv_of_the_census_adds_up(stage: Stage, kind: str, way: str, tmp_path: Path) -> None:
     """Blocks and bytes by signature are the rows of `census`."""
     target, file = contents(stage, way).target(kind), tmp_path / "made.csv"

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support import pages
 from tests.support.hidden import hidden
-from tests.support.processes import Process, Stage
+from tests.support.processes import Process, Stage, by_turns
 from tests.support.tool import heapx, tool_command, tool_environment
 
 pytest.importorskip("jinja2", reason="pages require Jinja2")
@@ -53,7 +53,7 @@ OF_CLASS = {(): PRINTABLE.decode(), ("-fno-rtti",): "=cmd|</svg><script>;\\n\\x1
 OF_VARIABLE = "=cmd|</svg><script>;\\n\\x1b[31m"
 
 
-@pytest.mark.parametrize("flags", sorted(OF_CLASS), ids=lambda flags: "".join(flags) or "rtti")
+@by_turns("flags", sorted(OF_CLASS))
 def test_the_page_of_a_look(stage: Stage, kind: str, flags: List[str]) -> None:
     """All of them are there to be read, and none is anything else; from a snapshot, too."""
     if hidden("symbols", "classes and variables have no names"):

@@ -15,7 +15,7 @@ from gdbheapx.inferior import target as elf_target
 from gdbheapx.session import Session
 from tests.support import hostile, traces
 from tests.support.jemallocs import library as jemalloc
-from tests.support.processes import Lasting, Process, Stage
+from tests.support.processes import Lasting, Process, Stage, by_turns
 from tests.support.tool import heapx
 
 pytestmark = pytest.mark.image  # what its libc has in use
@@ -46,7 +46,7 @@ def reached(trace: traces.Trace) -> Set[int]:
     return found
 
 
-@pytest.mark.parametrize("way", ["glibc", "jemalloc"])
+@by_turns("way", ["glibc", "jemalloc"])
 @READS
 def test_blocks_bytes_and_roots(lasting: Lasting, kind: str, way: str, tmp_path: Path) -> None:
     """Every block of the census once, with its bytes and signature; every reference leads to an object; what is leaked nothing leads to."""
@@ -94,7 +94,7 @@ def test_it_is_the_graph(lasting: Lasting, core: str, tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("way", ["glibc", "jemalloc"])
+@by_turns("way", ["glibc", "jemalloc"], "core")
 @READS
 def test_owners_stand_for_their_blocks(lasting: Lasting, kind: str, way: str, tmp_path: Path) -> None:
     """The same bytes in fewer objects, all of which the roots lead to."""
@@ -115,7 +115,7 @@ def test_too_many_objects_are_gathered(lasting: Lasting, core: str, monkeypatch:
     assert sum(one.size_bytes for one in found) == heapx(target, "census", "--json").data["used"]["bytes"]
 
 
-@pytest.mark.parametrize("name", hostile.OF_THREADS)
+@by_turns("name", hostile.OF_THREADS)
 @READS
 def test_hostile_names_stay_names(stage: Stage, kind: str, name: str, tmp_path: Path) -> None:
     """Of a thread, and of the program's file: one line of UTF-8 each."""

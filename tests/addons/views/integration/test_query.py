@@ -12,14 +12,15 @@ import signal
 import stat
 import subprocess
 import time
+from collections import Counter
 from pathlib import Path
-from typing import Any, List, Sequence
+from typing import Any, Dict, List, Sequence
 
 import pytest
 
 from tests.support import hostile
 from tests.support.jemallocs import library as jemalloc
-from tests.support.processes import Lasting, Process, Stage
+from tests.support.processes import Lasting, Process, Stage, by_turns
 from tests.support.tool import Outcome, heapx, tool_command
 from tests.support.unchanged import unchanged
 
@@ -37,7 +38,7 @@ def rows(target: Sequence[str], sql: str) -> List[List[Any]]:
     return [list(one.values()) for one in heapx(target, "query", sql, "--json").data["rows"]]
 
 
-@pytest.mark.parametrize("way", ["glibc", "jemalloc"])
+@by_turns("way", ["glibc", "jemalloc"])
 def test_tables_are_what_the_commands_say(lasting: Lasting, kind: str, way: str) -> None:
     """Each table has the sums of its command, and all of them come from one stop."""
     target = lasting.of(kind, contents, way).target(kind)
@@ -63,11 +64,11 @@ def test_tables_are_what_the_commands_say(lasting: Lasting, kind: str, way: str)
     assert outcome.envelope["target"]["stops"] in ((None,) if kind == "core" else range(1, 10))
 
 
-@pytest.mark.parametrize("way", ["glibc", "jemalloc"])
+@by_turns("way", ["glibc", "jemalloc"], "core")
 def test_signatures_of_blocks_are_the_census(lasting: Lasting, kind: str, way: str) -> None:
     """Joined by signature: the same blocks and bytes as `census` has. Blocks not in use have none, and no row is lost for it."""
     target = lasting.of(kind, contents, way).target(kind)
-    named = {one["signature"]: 0 for one in heapx(target, "census", "--json").data["rows"] if one["signature"]}
+    named: Dict[str, int] = Counter()
     for one in heapx(target, "census", "--json").data["rows"]:
         if one["signature"]:
             named[one["signature"]] += one["bytes"]
@@ -77,20 +78,23 @@ def test_signatures_of_blocks_are_the_census(lasting: Lasting, kind: str, way: s
     assert counts == [[counts[0][0], 0, counts[0][0]]] and [counts[0][0]] == rows(target, "select count(*) from blocks")[0]
 
 
+SAME = {
+    "arenas": ("allocator, index, used_bytes", "arenas"),
+    "classes": ("signature, module, blocks, bytes", "classes"),
+    "threads": ("lwp, chunks, bytes", "threads"),
+    "leaks": ("kind, blocks, bytes, behind_bytes", "leaks"),
+    "owners": ("row, level, parent, kind, retained_bytes", "owners"),
+    "blocks": ("signature, count(*), sum(usable_bytes), min(usable_bytes)", "blocks where class = 'used' group by signature"),
+}
+"""Columns of tables that a snapshot has as its target."""
+
+
 def test_a_snapshot_answers_what_it_has(lasting: Lasting, core: str, tmp_path: Path) -> None:
     """Arenas, classes, threads, leaks and owners as from the core; of blocks those in use; mappings are refused in one line."""
     target, file = lasting.of(core, contents, "glibc").target(core), str(tmp_path / "one.snap")
     assert heapx(target, "snapshot", file).code == 0
-    for sql in (
-        "select allocator, index, used_bytes from arenas order by all",
-        "select signature, module, blocks, bytes from classes order by all",
-        "select lwp, chunks, bytes from threads order by all",
-        "select kind, blocks, bytes, behind_bytes from leaks order by all",
-        "select level, parent, kind, retained_bytes from owners order by row",
-    ):
-        assert rows(["--snapshot", file], sql) == rows(target, sql)
-    sql = "select signature, count(*), sum(usable_bytes), min(usable_bytes) from blocks where class = 'used' group by all order by all"
-    assert rows(["--snapshot", file], sql) == rows(target, sql)
+    sql = " union all ".join("select '%s' as name, cast(row(%s) as varchar) as text from %s" % (name, *alike) for name, alike in SAME.items())
+    assert rows(["--snapshot", file], sql + " order by all") == rows(target, sql + " order by all")
     assert rows(["--snapshot", file], "select count(size_bytes), count(status), count(arena), count(allocator) from blocks") == [[0, 0, 0, 0]]
     refused(heapx(["--snapshot", file], "query", "select * from mappings"), 1)
     made = []
@@ -133,7 +137,7 @@ def test_sql_touches_nothing_else(lasting: Lasting, core: str, tmp_path: Path, s
     assert not list(private.iterdir()) and "root:" not in outcome.stderr
 
 
-@pytest.mark.parametrize("way", ["glibc", "jemalloc"])
+@by_turns("way", ["glibc", "jemalloc"])
 def test_parquet_has_the_same_sums(lasting: Lasting, kind: str, way: str, tmp_path: Path) -> None:
     """Read by pyarrow, or by DuckDB where that is not installed: every block, with the sums of `chunks`; of the census those in use."""
     target, file = lasting.of(kind, contents, way).target(kind), tmp_path / "made.parquet"
@@ -215,13 +219,14 @@ def test_hostile_names_stay_names(stage: Stage, kind: str, name: str, tmp_path: 
     """Of a thread, and of the program's file: one line each and no control character in text, CSV and parquet."""
     process = hostile.start(stage, tmp_path / "record", name)
     target, file = process.target(kind), tmp_path / "made.parquet"
-    for sql in ("select * from owners", "select * from threads", "select distinct name from mappings", "select distinct module, signature from classes"):
-        text = heapx(target, "query", sql)
-        assert text.code == 0 and all(line.isprintable() for line in text.stdout.decode("ascii").splitlines()), text
-        comma = heapx(target, "query", sql, "--csv").stdout.decode()
-        cells = [cell for row in csv.reader(io.StringIO(comma, newline=""), strict=True) for cell in row]
-        assert all(cell.isprintable() and (not cell.startswith(("=", "+", "-", "@")) or re.fullmatch("-?[0-9.]+", cell)) for cell in cells), cells
-        for row in json.loads(heapx(target, "query", sql, "--json").stdout)["data"]["rows"]:
-            assert all(cell.isprintable() for cell in row.values() if isinstance(cell, str))
+    tables = ("* from owners", "* from threads", "distinct name from mappings", "distinct module, signature from classes")
+    sql = " union all by name ".join("select " + table for table in tables)
+    text = heapx(target, "query", sql)
+    assert text.code == 0 and all(line.isprintable() for line in text.stdout.decode("ascii").splitlines()), text
+    comma = heapx(target, "query", sql, "--csv").stdout.decode()
+    cells = [cell for row in csv.reader(io.StringIO(comma, newline=""), strict=True) for cell in row]
+    assert all(cell.isprintable() and (not cell.startswith(("=", "+", "-", "@")) or re.fullmatch("-?[0-9.]+", cell)) for cell in cells), cells
+    for row in json.loads(heapx(target, "query", sql, "--json").stdout)["data"]["rows"]:
+        assert all(cell.isprintable() for cell in row.values() if isinstance(cell, str))
     assert heapx(target, "export", "--format", "parquet", "--of", "census", "-o", str(file)).code == 0
     assert all(one is None or one.isprintable() for one in parquet(file)["signature"])
