@@ -115,11 +115,11 @@ def places(process: Process, *wanted: str) -> List[int]:
 
 
 @pytest.mark.once  # the same paths, by other commands
-def test_each_command_has_the_same_name(stage: Stage, kind: str) -> None:
+def test_each_command_has_the_same_name(stage: Stage, live: str) -> None:
     """refs, whatis and owners --of; keys are left out of snapshots, and paths with --no-names."""
     process = stage.start("keys", "6", flags=BUILDS["dynamic symbols"])
     session, queued = places(process, r'g_sessions\["u:\d+"\]\[0\]', r"g_queue\[7\]")
-    target, folder = process.target(kind), process.folder
+    target, folder = process.target(live), process.folder
     answer = heapx(target, "refs", hex(session), "--json").data
     assert re.fullmatch(r'g_sessions\["u:\d+"\]\[0\]', answer["path"]), answer["path"]
     assert [step["kind"] for step in answer["path_steps"]] == ["variable", "key", "index"]
@@ -134,14 +134,13 @@ def test_each_command_has_the_same_name(stage: Stage, kind: str) -> None:
 
 
 @pytest.mark.once  # what damaged words are taken for is the tool's own
-@pytest.mark.parametrize("seed", range(2))
-def test_damaged_memory_ends(stage: Stage, core: str, seed: int) -> None:
+def test_damaged_memory_ends(stage: Stage, core: str) -> None:
     """Whatever words say, every question is answered."""
-    process = stage.start("keys", str(seed), flags=BUILDS["symbols"])
+    process = stage.start("keys", "0", flags=BUILDS["symbols"])
     session = opened(process.core())
     graph = block.make_named_graph(session)
     assert graph.paths is not None
-    rng, read, lines = random.Random(seed), session.target.read_prefix, process.record_path.read_text().splitlines()
+    rng, read, lines = random.Random(0), session.target.read_prefix, process.record_path.read_text().splitlines()
 
     def damaged(address: int, size_bytes: int) -> bytes:
         data = bytearray(read(address, size_bytes))

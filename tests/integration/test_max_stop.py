@@ -97,7 +97,7 @@ def tells_what_lacks(outcome: Outcome) -> None:
         assert code == 0 and "stop-limit" not in codes
 
 
-@pytest.mark.parametrize("words", ["report", "leaks", *once("chunks", "arenas", "check", "owners", "census", "pins")])
+@pytest.mark.parametrize("words", ["report", "leaks", *once("chunks", "check")])
 def test_a_reserve_that_was_never_touched(lasting: Lasting, live: str, words: str) -> None:
     """Two thousand GiB beside a mapped chunk are passed by the page table of the process, not page by page."""
     process = lasting.of(live, Stage.start, "sparse", "2000")

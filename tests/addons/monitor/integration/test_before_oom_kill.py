@@ -28,8 +28,8 @@ def group() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "plan, rule",
-    [(Plan(20 * MB, 400 * MB, 60 * MB), "above=15M"), (Plan(50 * MB, 800 * MB, 150 * MB), "pressure"), (Plan(200 * MB, 1600 * MB, 300 * MB), "above=40M")],
-    ids=["20 MB/s", "50 MB/s", "200 MB/s"],
+    [(Plan(50 * MB, 800 * MB, 150 * MB), "pressure"), (Plan(200 * MB, 1600 * MB, 300 * MB), "above=40M")],
+    ids=["50 MB/s", "200 MB/s"],
 )
 def test_one_that_is_killed(stage: Stage, plan: Plan, rule: str) -> None:
     """It dies with as many bytes as when it is left alone; the snapshot is whole, or a line says why there is none."""
@@ -41,7 +41,7 @@ def test_one_that_is_killed(stage: Stage, plan: Plan, rule: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("margin", [MIB // 4, MIB, 8 * MIB], ids=["256 KiB", "1 MiB", "8 MiB"])
+@pytest.mark.parametrize("margin", [MIB // 4, 8 * MIB], ids=["256 KiB", "8 MiB"])
 def test_one_that_stops_below_the_limit(stage: Stage, margin: int) -> None:
     """So much room is left: it lives, and its snapshot is whole."""
     plan = Plan(100 * MB, 60 * MB, 1 << 32)

@@ -69,7 +69,7 @@ def watch(pid: int, folder: Path, *words: str) -> Outcome:
 
 def test_growth_takes_one_and_diff_says_what_grew(growing: "subprocess.Popen[bytes]", tmp_path: Path) -> None:
     """The first is taken at the beginning, the next when the growth is sure; both are whole snapshots of that process, which runs on."""
-    made = decided(watch(growing.pid, tmp_path, "--times", "40", "--snapshot-when", "growth=100M/10", "--snapshots", "1", "--snapshot-gap", "1"))
+    made = decided(watch(growing.pid, tmp_path, "--times", "30", "--snapshot-when", "growth=100M/6", "--snapshots", "1", "--snapshot-gap", "1"))
     assert [(one["rule"], one["outcome"]) for one in made][:2] == [("before", "taken"), ("growth", "taken")]
     assert {one["outcome"] for one in made[2:]} <= {"enough"} and len(made) <= 3, made
     first, last = (one["path"] for one in made[:2])
@@ -94,7 +94,7 @@ def test_to_a_url(resting: "subprocess.Popen[bytes]", tmp_path: Path) -> None:
 
 def test_nothing_grows_nothing_is_taken(resting: "subprocess.Popen[bytes]", tmp_path: Path) -> None:
     """But that at the beginning; no rule holds, and nothing more is said."""
-    made = decided(watch(resting.pid, tmp_path, "--times", "26", "--snapshot-when", "growth=1M", "--snapshot-when", "above=4G"))
+    made = decided(watch(resting.pid, tmp_path, "--times", "14", "--snapshot-when", "growth=1M/4", "--snapshot-when", "above=4G"))
     assert [(one["rule"], one["outcome"]) for one in made] == [("before", "taken")]
     assert len(list(tmp_path.iterdir())) == 1
 
@@ -102,7 +102,7 @@ def test_nothing_grows_nothing_is_taken(resting: "subprocess.Popen[bytes]", tmp_
 def test_no_more_than_asked_for_and_none_too_soon(growing: "subprocess.Popen[bytes]", tmp_path: Path) -> None:
     """A rule that holds all the time takes N, at least the gap apart; each decision is told once, and the file of samples has them, too."""
     log = tmp_path / "log.jsonl"
-    words = ("--times", "36", "--snapshot-when", "above=1M", "--snapshots", "2", "--snapshot-gap", "4", "--jsonl", str(log))
+    words = ("--times", "24", "--snapshot-when", "above=1M", "--snapshots", "2", "--snapshot-gap", "2", "--jsonl", str(log))
     made = decided(watch(growing.pid, tmp_path, *words))
     outcomes = [one["outcome"] for one in made]
     assert outcomes.count("taken") == 3 and outcomes[-1] == "enough" and outcomes.count("enough") == 1
@@ -111,7 +111,7 @@ def test_no_more_than_asked_for_and_none_too_soon(growing: "subprocess.Popen[byt
     assert len(set(moments)) == 3
     assert [one for one in map(json.loads, log.read_text().splitlines()) if one["kind"] == "snapshot"] == made
     kept = table.RecordedWatch(str(log))
-    assert len(list(kept.samples())) == 36 and not kept.left_out
+    assert len(list(kept.samples())) == 24 and not kept.left_out
 
 
 def test_one_that_cannot_be_taken_is_told_and_the_watch_goes_on(resting: "subprocess.Popen[bytes]", tmp_path: Path) -> None:

@@ -29,9 +29,9 @@ def start(stage: Stage, *options: str) -> Process:
     return process
 
 
-def fields(process: Process, kind: str, command: str = "leaks") -> Dict[str, Dict[str, Any]]:
+def fields(leaks: Dict[str, Any]) -> Dict[str, Dict[str, Any]]:
     """By name."""
-    return {row["field"]: row for row in heapx(process.target(kind), command, "--json").envelope["data"]["fields"]}
+    return {row["field"]: row for row in leaks["fields"]}
 
 
 @pytest.mark.parametrize("option", COLLECTORS)
@@ -39,7 +39,8 @@ def test_garbage_is_what_nothing_frees(stage: Stage, option: str) -> None:
     """Each object counts; what a Cleaner frees is no garbage; blocks of garbage are leaked. Live and core agree."""
     process = start(stage, option)
     for kind in ("live", "core"):
-        rows = fields(process, kind)
+        leaked = heapx(process.target(kind), "leaks", "--json").envelope["data"]
+        rows = fields(leaked)
         handle, buffer = rows["Holders$Handle.address"], rows["java.nio.DirectByteBuffer.address"]
         assert (handle["objects"], handle["garbage_objects"], handle["collectable_objects"]) == (HANDLES, DROPPED_HANDLES, 0)
         assert handle["blocks"] == HANDLES
@@ -48,7 +49,6 @@ def test_garbage_is_what_nothing_frees(stage: Stage, option: str) -> None:
         assert buffer["garbage_objects"] == 0
         assert BUFFERS * BUFFER_BYTES <= buffer["bytes"] <= buffer["objects"] * (BUFFER_BYTES + 4096)
         assert DROPPED_BUFFERS <= buffer["collectable_objects"] <= DROPPED_BUFFERS + buffer["objects"] - BUFFERS
-        leaked = heapx(process.target(kind), "leaks", "--json").envelope["data"]
         assert any(row["size_bytes"] == HANDLE_BYTES and row["blocks"] >= DROPPED_HANDLES - STALE for row in leaked["groups"])
 
 
@@ -56,10 +56,9 @@ def test_collected_objects_hold_nothing(stage: Stage) -> None:
     """Once the garbage is collected its blocks are leaked: words in free parts of the Java heap are no pointers."""
     process = start(stage)
     process.command(b"g")
-    rows = fields(process, "live")
-    assert rows["Holders$Handle.address"]["objects"] == HANDLES - DROPPED_HANDLES
-    groups = heapx(process.target("live"), "leaks", "--json").envelope["data"]["groups"]
-    assert any(row["size_bytes"] == HANDLE_BYTES and row["blocks"] >= DROPPED_HANDLES - STALE for row in groups)
+    leaked = heapx(process.target("live"), "leaks", "--json").envelope["data"]
+    assert fields(leaked)["Holders$Handle.address"]["objects"] == HANDLES - DROPPED_HANDLES
+    assert any(row["size_bytes"] == HANDLE_BYTES and row["blocks"] >= DROPPED_HANDLES - STALE for row in leaked["groups"])
 
 
 def test_a_block_has_the_path_of_its_object(stage: Stage) -> None:
