@@ -119,9 +119,7 @@ def untouched(lasting: Lasting) -> Process:
 
 def start_python(stage: Stage) -> Process:
     """Start an interpreter that waits."""
-    process = stage.spawn([sys.executable, "-c", "import sys; print('ready', flush=True); sys.stdin.read()"])
-    process.wait_ready()
-    return process
+    return stage.spawn_ready([sys.executable, "-c", "import sys; print('ready', flush=True); sys.stdin.read()"])
 
 
 @pytest.fixture(scope="module")

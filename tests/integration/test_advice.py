@@ -46,9 +46,7 @@ def start(stage: Stage, name: str) -> Process:
         folder = stage.folder()
         subprocess.run(["strip", "-o", str(folder / "service"), str(jemallocs.build_rust(jemallocs.RUST["rust-0.4"]))], check=True)
         arguments = [str(folder / "service"), "tickers", str(folder / "record"), "400", "frees-first", "frees-first"]
-        process = stage.spawn(arguments, folder, {"_RJEM_MALLOC_CONF": "dirty_decay_ms:300"}, folder / "record")
-        process.wait_ready()
-        return process
+        return stage.spawn_ready(arguments, folder, {"_RJEM_MALLOC_CONF": "dirty_decay_ms:300"}, folder / "record")
     return stage.start(*{"leaker": ["leaker"], "trimmer": ["trimmer", "arenas"], "left": ["left", "8", "60000"], "mapper": ["mapper"]}[name])
 
 

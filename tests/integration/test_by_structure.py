@@ -78,8 +78,7 @@ def built(folder: Path, *command: str, source: str = "kept.c") -> Path:
 def test_a_stripped_static_program(stage: Stage, kind: str, folder: Path) -> None:
     """kept.c holds 1,000 blocks of 10,000 bytes: they are there, also on a core whose program is gone."""
     program = built(folder, *STATIC)
-    process = stage.spawn([str(program)])
-    process.wait_ready()
+    process = stage.spawn_ready([str(program)])
     target = process.target(kind)
     if kind == "core":
         program.unlink()
@@ -97,8 +96,7 @@ def test_malloc_was_never_used(stage: Stage, kind: str, folder: Path, tool: Bare
     source.write_text('#include <unistd.h>\nint main(void) { char byte; if (write(1, "ready\\n", 6) != 6) return 1; return read(0, &byte, 1) < 0; }\n')
     program = folder / "never"
     subprocess.run(["gcc", "-O1", "-o", str(program), str(source)], check=True)
-    process = stage.spawn([str(program)])
-    process.wait_ready()
+    process = stage.spawn_ready([str(program)])
     outcome = tool.ask(process.target(kind), "arenas", "--json")
     assert outcome.code == 0
     (arena,) = outcome.envelope["data"]["arenas"]

@@ -12,7 +12,7 @@ from gdbheapx.analysis.census import find, rust
 from gdbheapx.analysis.census.world import SHAPE
 from gdbheapx.inferior.target import open_elf_target
 from gdbheapx.session import Session
-from tests.support.jemallocs import library as jemalloc
+from tests.support.jemallocs import preloads
 from tests.support.processes import Process, Stage, by_turns
 from tests.support.tool import alone, heapx
 
@@ -24,9 +24,7 @@ NODE, STRING, VECTOR = "node of a map or set", "string {block, length, capacity}
 
 def kinds(stage: Stage, way: str = "glibc", flags: Sequence[str] = ()) -> Process:
     """The program at rest."""
-    process = stage.spawn([str(stage.builder.build_by("g++", "-O1", *flags, name="kinds.cpp"))], env={"LD_PRELOAD": str(jemalloc())} if way == "jemalloc" else {})
-    process.wait_ready()
-    return process
+    return stage.spawn_ready([str(stage.builder.build_by("g++", "-O1", *flags, name="kinds.cpp"))], env=preloads(way))
 
 
 def counted(rows: List[Dict[str, Any]], name: str) -> int:
@@ -103,7 +101,7 @@ SAME, TEXTS, NUMBERS, DENSE, BLANKS, PLACED, OTHERS = 1000, 300, 200, 100, 64, 2
 @by_turns("way", ["glibc", "jemalloc"])
 def test_contents(stage: Stage, way: str, kind: str) -> None:
     """What nobody names is told by its content; contents that blocks share are counted, whoever holds the blocks; random bytes are nothing."""
-    target = stage.start("contents", env={"LD_PRELOAD": str(jemalloc())} if way == "jemalloc" else {}).target(kind)
+    target = stage.start("contents", env=preloads(way)).target(kind)
     outcome = heapx(target, "census", "--json")
     assert outcome.code == 0, outcome.stderr
     rows, copies = outcome.data["rows"], outcome.data["copies"]
@@ -125,7 +123,7 @@ def test_contents(stage: Stage, way: str, kind: str) -> None:
 @by_turns("way", ["glibc", "jemalloc"], "core")
 def test_copies(stage: Stage, way: str, kind: str) -> None:
     """Each content that the program has many times, with its blocks, most to save first; zeros apart; texts only where asked for."""
-    target = stage.start("contents", env={"LD_PRELOAD": str(jemalloc())} if way == "jemalloc" else {}).target(kind)
+    target = stage.start("contents", env=preloads(way)).target(kind)
     found = heapx(target, "census", "--copies", "--json").data
     sizes = {row["blocks"]: row["size_bytes"] for row in found["rows"]}
     assert [row["blocks"] for row in found["rows"]] == [PLACED, SAME, TEXTS]

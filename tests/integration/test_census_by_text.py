@@ -103,8 +103,7 @@ def test_beginnings_of_long_texts(stage: Stage, kind: str, folder: Path) -> None
     """Texts without an end in what is shown, of several lines, too: none of them is `(none)`."""
     (folder / "texts.c").write_text(LONG)
     subprocess.run(["gcc", "-O1", "-o", str(folder / "texts"), str(folder / "texts.c")], check=True)
-    process = stage.spawn([str(folder / "texts")])
-    process.wait_ready()
+    process = stage.spawn_ready([str(folder / "texts")])
     shown = [("GET /index %d", '{   "id": %d')[number % 2] % number for number in range(6)]
     found = rows(asked(process.target(kind), "elements of the list", "+0x0"))
     counts = [sum(blocks for text, blocks in found.items() if text.startswith(begin)) for begin in shown]

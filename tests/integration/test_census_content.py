@@ -10,7 +10,7 @@ from typing import Any, Dict, List
 import pytest
 
 from tests.support.interpreters import started
-from tests.support.jemallocs import library as jemalloc
+from tests.support.jemallocs import preloads
 from tests.support.processes import Stage, by_turns
 from tests.support.tool import heapx
 
@@ -55,8 +55,7 @@ def rows_of(target: Any) -> Dict[str, Any]:
 def test_strings_and_vectors(stage: Stage, way: str, kind: str) -> None:
     """Characters with their zero, and elements, are as many bytes as the program has put there, whoever has the string or vector."""
     made, folder = stage.builder.build_by("g++", "-O1", name="filled.cpp"), stage.folder()
-    process = stage.spawn([str(made), str(folder / "record")], env={"LD_PRELOAD": str(jemalloc())} if way == "jemalloc" else {})
-    process.wait_ready()
+    process = stage.spawn_ready([str(made), str(folder / "record")], env=preloads(way))
     texts, numbers = map(int, (folder / "record.told").read_text().split())
     target = process.target(kind)
     rows = rows_of(target)

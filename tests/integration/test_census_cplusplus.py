@@ -24,8 +24,7 @@ PLAIN = [CPlusPlus()]
 def started(stage: Stage, flags: Tuple[str, ...] = (), env: Optional[Dict[str, str]] = None) -> Process:
     """The program at rest, stripped; skips without a C++ compiler."""
     made, folder = stage.builder.build_by("g++", "-O1", "-s", "-Wl,--build-id", *flags, name="census.cpp"), stage.folder()
-    process = stage.spawn([str(made), str(folder / "record")], folder, env)
-    process.wait_ready()
+    process = stage.spawn_ready([str(made), str(folder / "record")], folder, env)
     lines = [line.split(" ", 1) for line in (folder / "record").read_text().splitlines()]
     assert {name: int(count) for count, name in lines} == RECORDED
     return process

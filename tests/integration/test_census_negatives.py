@@ -99,8 +99,7 @@ PROGRAMS_WITHOUT: Dict[str, Program] = {
 def started(stage: Stage, name: str) -> Tuple[Process, Program]:
     """The program at rest; Python's objects are then malloc's blocks, too."""
     program = PROGRAMS_WITHOUT[name]
-    process = stage.spawn(program.command(stage), None, {"PYTHONMALLOC": "malloc"})
-    process.wait_ready()
+    process = stage.spawn_ready(program.command(stage), None, {"PYTHONMALLOC": "malloc"})
     return process, program
 
 

@@ -9,7 +9,7 @@ import pytest
 from gdbheapx.analysis.census.rust import TraitObjects
 from gdbheapx.analysis.census.world import PLACE, SHAPE
 from tests.support.censuses import told, where
-from tests.support.jemallocs import library
+from tests.support.jemallocs import preloads
 from tests.support.processes import Process, Stage, by_turns
 from tests.support.tool import alone
 
@@ -19,9 +19,7 @@ pytestmark = pytest.mark.once  # its compiler alone says how a vtable is laid ou
 def started(stage: Stage, name: str, *options: str, env: Optional[Dict[str, str]] = None) -> Process:
     """The program at rest, stripped if the options do not say otherwise."""
     made = stage.builder.build_by("rustc", "-O", *(options or ("-C", "strip=symbols")), name="rust/%s.rs" % name)
-    process = stage.spawn([str(made)], stage.folder(), env)
-    process.wait_ready()
-    return process
+    return stage.spawn_ready([str(made)], stage.folder(), env)
 
 
 NAMES = {
@@ -39,7 +37,7 @@ MOST_UNNAMED = 0.05
 @by_turns("way", ["glibc", "jemalloc"], "core")
 def test_containers(stage: Stage, kind: str, way: str) -> None:
     """There are as many blocks of each kind as it says, with the program's file and without; few bytes have no name."""
-    process = started(stage, "holds", env={"LD_PRELOAD": str(library())} if way == "jemalloc" else {})
+    process = started(stage, "holds", env=preloads(way))
     made = dict(line.split() for line in process.stderr_path.read_text().splitlines())
     where_: List[str] = [] if kind == "live" or way == "jemalloc" else ["--sysroot", str(stage.folder())]
     rows = alone([*process.target(kind), *where_], "census", "--json", "--max-stop", "100").envelope["data"]["rows"]
@@ -51,7 +49,7 @@ def test_containers(stage: Stage, kind: str, way: str) -> None:
 @by_turns("way", ["glibc", "jemalloc"])
 def test_tables_are_held(stage: Stage, kind: str, way: str) -> None:
     """A HashMap points to the middle of its table: that holds it. No block of the program is held by a pointer to just its inside."""
-    process = started(stage, "holds", env={"LD_PRELOAD": str(library())} if way == "jemalloc" else {})
+    process = started(stage, "holds", env=preloads(way))
     found = alone(process.target(kind), "leaks", "--json", "--no-weak").envelope["data"]["classes"]
     assert "inside" not in found["maybe"]["by_evidence"] and not found["leaked"]["blocks"] and found["held"]["blocks"] > 20000
 
@@ -79,8 +77,7 @@ def test_a_library(stage: Stage, kind: str) -> None:
     """What a library in Rust keeps in a program that is not is told, and little else is taken for it."""
     library, folder = stage.builder.build_by("rustc", "-O", "-C", "strip=symbols", "--crate-type", "cdylib", name="rust/library.rs"), stage.folder()
     python = "import ctypes, sys; ctypes.CDLL(%r).keep(); print('ready', flush=True); sys.stdin.read()" % str(library)
-    process = stage.spawn([sys.executable, "-c", python], folder, {"PYTHONMALLOC": "malloc"})
-    process.wait_ready()
+    process = stage.spawn_ready([sys.executable, "-c", python], folder, {"PYTHONMALLOC": "malloc"})
     rows = alone(process.target(kind), "census", "--json").envelope["data"]["rows"]
     assert blocks_of(rows, r"dyn library\+0x[0-9a-f]+ \(24 B\)") == 500
     assert 500 <= blocks_of(rows, NAMES["vecs"]) <= 510

@@ -43,9 +43,7 @@ def started(stage: Stage) -> Process:
     library, program = str(folder / "libgatekit.so"), str(folder / "gate")
     subprocess.run(["g++", "-O2", "-s", "-shared", "-fPIC", "-o", library, str(folder / "gatekit.cpp")], check=True)
     subprocess.run(["gcc", "-O2", "-s", "-o", program, str(folder / "gate.c"), library], check=True)
-    process = stage.spawn([program], folder)
-    process.wait_ready()
-    return process
+    return stage.spawn_ready([program], folder)
 
 
 @pytest.mark.parametrize("alone", [True, False])

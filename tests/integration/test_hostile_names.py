@@ -75,9 +75,7 @@ def named(stage: Stage, program: Path) -> Process:
     for path in files:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(bytes(65536))
-    process = stage.spawn([str(program), "record", *map(str, files), "--", *NAMES], folder)
-    process.wait_ready()
-    return process
+    return stage.spawn_ready([str(program), "record", *map(str, files), "--", *NAMES], folder)
 
 
 # ------------------------------------------------------------------------------------------------------------ what each format is

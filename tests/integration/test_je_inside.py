@@ -94,8 +94,7 @@ PROGRAMS = {
 @by_turns("name", PROGRAMS)
 def test_no_other_program_is_taken_for_one(stage: Stage, kind: str, name: str) -> None:
     """tickers of programs without a jemalloc is whole: exit 0, not affected."""
-    process = stage.spawn(PROGRAMS[name])
-    process.wait_ready()
+    process = stage.spawn_ready(PROGRAMS[name])
     data = heapx(process.target(kind), "tickers", "--json").data
     assert data["affected"] is False and data["unread"] == [] and data["threads"] == []
 

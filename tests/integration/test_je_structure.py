@@ -175,8 +175,7 @@ def test_a_stripped_rust_program(stage: Stage, kind: str, name: str) -> None:
     whole, folder = build_rust(RUST.get(name, UNKNOWN_LAYOUT)), stage.folder()
     stripped, debug = folder / "je_rust", folder / "debug"
     subprocess.run(["strip", "-s", "-o", str(stripped), str(whole)], check=True)
-    process = stage.spawn([str(stripped), "recorder", str(folder / "record"), "after", "4", "4"], folder, {}, folder / "record")
-    process.wait_ready()
+    process = stage.spawn_ready([str(stripped), "recorder", str(folder / "record"), "after", "4", "4"], folder, {}, folder / "record")
     build_id = next(one["build_id"] for one in heapx(process.target(kind), "arenas", "--json").envelope["allocators"] if one["name"] == "jemalloc")
     place = debug / ".build-id" / build_id[:2] / (build_id[2:] + ".debug")
     place.parent.mkdir(parents=True)
@@ -195,8 +194,7 @@ def test_two_in_one_process(stage: Stage, kind: str) -> None:
     program = folder / "je_rust"
     subprocess.run(["strip", "-s", "-o", str(program), str(build_rust(RUST["rust-0.6-stats"]))], check=True)
     env = {"LD_PRELOAD": str(unknown_library(folder))}
-    process = stage.spawn([str(program), "recorder", str(folder / "record"), "after", "2", "2"], folder, env, folder / "record")
-    process.wait_ready()
+    process = stage.spawn_ready([str(program), "recorder", str(folder / "record"), "after", "2", "2"], folder, env, folder / "record")
     envelope = heapx(process.target(kind), "arenas", "--json").envelope
     both = [one for one in envelope["allocators"] if one["name"] == "jemalloc"]
     assert {one["id"] for one in both} == {"jemalloc", "jemalloc#2"} and {one["object"] for one in both} == {"je_rust", "libjemalloc.so.2"}

@@ -30,9 +30,7 @@ MOST = 3
 
 def python(stage: Stage, **env: str) -> Process:
     """A service of the machine's own Python."""
-    process = stage.spawn([sys.executable, "-c", SERVICE], env=env or None)
-    process.wait_ready()
-    return process
+    return stage.spawn_ready([sys.executable, "-c", SERVICE], env=env or None)
 
 
 PROGRAMS: Dict[str, Callable[[Stage], Process]] = {

@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.gcores import gcore
 from tests.support.jemallocs import library as jemalloc
+from tests.support.jemallocs import preloads
 from tests.support.processes import Process, Stage, by_turns
 from tests.support.tool import heapx
 
@@ -50,7 +51,7 @@ def told(process: Process) -> Told:
 def holders(stage: Stage, way: str) -> Process:
     """The program at rest, on glibc's malloc or jemalloc's."""
     library = str(stage.builder.build("holding", "-shared", "-fPIC"))
-    env = {"LD_PRELOAD": str(jemalloc())} if way == "jemalloc" else {}
+    env = preloads(way)
     return stage.start("holders", str(WORKERS), library, env=env, flags=("-Wl,--no-as-needed,-ldl",))
 
 
@@ -112,8 +113,7 @@ def test_ends_of_vectors(stage: Stage, kind: str, way: str) -> None:
     """A lost block is leaked, or maybe by the end of the vector right before it; an emptied vector holds it. No vector and no half of a pair is
     anything but held."""
     library, record = None if way == "glibc" else jemalloc(), stage.folder() / "record"
-    process = stage.spawn([str(stage.builder.build_by("g++", "-O1", name="ends.cpp")), str(record)], env={"LD_PRELOAD": str(library)} if library else {})
-    process.wait_ready()
+    process = stage.spawn_ready([str(stage.builder.build_by("g++", "-O1", name="ends.cpp")), str(record)], env={"LD_PRELOAD": str(library)} if library else {})
     truth = {int(address, 16): how for how, address in (line.split() for line in record.with_suffix(".told").read_text().splitlines())}
     found, wrong, ends = judged(heapx(process.target(kind), "leaks", "--list", "--json").data), Counter(), 0  # type: ignore[var-annotated]
     for address, how in truth.items():
@@ -131,8 +131,7 @@ def test_ends_of_vectors(stage: Stage, kind: str, way: str) -> None:
 def test_places_inside_that_are_by_design(stage: Stage, kind: str, pie: str) -> None:
     """Second bases, arrays behind their number and old strings are held, by the one read; a pointer to any other place inside is weak."""
     flags = ("-fPIE", "-pie") if pie == "-pie" else ("-fno-pie", "-no-pie")
-    process = stage.spawn([str(stage.builder.build_by("g++", "-O1", *flags, name="inside.cpp"))])
-    process.wait_ready()
+    process = stage.spawn_ready([str(stage.builder.build_by("g++", "-O1", *flags, name="inside.cpp"))])
     options = process.target(kind)
     for weak in ("--weak", "--no-weak"):
         classes = heapx(options, "leaks", "--json", weak).data["classes"]
@@ -143,7 +142,7 @@ def test_places_inside_that_are_by_design(stage: Stage, kind: str, pie: str) -> 
 @by_turns("way", ["glibc", "jemalloc"], "core")
 def test_a_thread_on_a_stack_that_malloc_gave(stage: Stage, kind: str, way: str) -> None:
     """Nothing points to its begin, and the stack pointer lies in it: it is held, and what only it holds."""
-    process = stage.start("coroutine", env={"LD_PRELOAD": str(jemalloc())} if way == "jemalloc" else {})
+    process = stage.start("coroutine", env=preloads(way))
     truth = {name: int(address, 16) for name, address, _ in (line.split() for line in process.record().decode().splitlines())}
     options = process.target(kind)
     data = heapx(options, "leaks", "--list", "--no-weak", "--json").data
@@ -155,7 +154,7 @@ def test_a_thread_on_a_stack_that_malloc_gave(stage: Stage, kind: str, way: str)
 @by_turns("way", ["glibc", "jemalloc"])
 def test_disguised_pointers(stage: Stage, kind: str, way: str) -> None:
     """The second look finds what is held by a pointer with other bits, at an odd place, or mangled; without it all of them are leaked."""
-    process = stage.start("disguised", env={"LD_PRELOAD": str(jemalloc())} if way == "jemalloc" else {})
+    process = stage.start("disguised", env=preloads(way))
     truth = {int(address, 16): evidence for evidence, address in (line.split() for line in process.record().decode().splitlines())}
     expected = {address: ("leaked" if evidence == "none" else "maybe", evidence) for address, evidence in truth.items()}
     options = process.target(kind)

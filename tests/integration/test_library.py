@@ -17,7 +17,7 @@ import gdbheapx
 from gdbheapx.inferior.target import ElfTarget
 from gdbheapx.report.encodings import make_jsonable
 from tests.support import hostile
-from tests.support.jemallocs import library as jemalloc
+from tests.support.jemallocs import contents
 from tests.support.paths import ROOT
 from tests.support.processes import Lasting, Process, Stage, by_turns
 from tests.support.tool import heapx
@@ -25,11 +25,6 @@ from tests.support.unchanged import unchanged
 
 pytestmark = pytest.mark.image  # on each release's Python
 EXAMPLES = ROOT / "docs" / "reference" / "examples"
-
-
-def contents(stage: Stage, way: str) -> Process:
-    """Blocks that are told by their contents and their owners."""
-    return stage.start("contents", env={"LD_PRELOAD": str(jemalloc())} if way == "jemalloc" else {})
 
 
 def opened(process: Process, kind: str, tmp_path: Path) -> gdbheapx.Heap:

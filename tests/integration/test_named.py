@@ -40,9 +40,7 @@ rows()
 @pytest.fixture
 def service(stage: Stage) -> Process:
     """A service whose cache grows."""
-    process = stage.spawn([sys.executable, "-c", BODY])
-    process.wait_ready()
-    return process
+    return stage.spawn_ready([sys.executable, "-c", BODY])
 
 
 def places(process: Process) -> List[int]:
@@ -189,8 +187,7 @@ print("ready", flush=True); sys.stdin.read()
 def test_the_slack_of_lists_takes_nothing(stage: Stage, kind: str) -> None:
     """Lists that were cut keep pointers behind their ends, to each second row of a dict, and full ones have such pointers of who had the
     memory before them, to the others: the dict retains all rows."""
-    process = stage.spawn([sys.executable, "-c", SLACK])
-    process.wait_ready()
+    process = stage.spawn_ready([sys.executable, "-c", SLACK])
     rows = by_owner(heapx(process.target(kind), "owners", "--json").data["owners"])
     assert rows["__main__.kept"]["retained_bytes"] > 10_000 * 250 and rows["__main__.kept"]["kind"] == "global"
 
@@ -198,8 +195,7 @@ def test_the_slack_of_lists_takes_nothing(stage: Stage, kind: str) -> None:
 @pytest.mark.parametrize("kind", ["live", "core"])
 def test_who_holds_together(stage: Stage, kind: str) -> None:
     """Tasks that wait are held by a set of them, by a list of futures and, what they work on, by a dict: no one owns it, each is told."""
-    process = stage.spawn([sys.executable, "-c", TASKS])
-    process.wait_ready()
+    process = stage.spawn_ready([sys.executable, "-c", TASKS])
     for words in (("owners", "--json"), ("report", "--deep", "--json")):
         data = heapx(process.target(kind), *words).data
         told = {row["path"].split(".")[-1].split(" ")[-1]: row for row in (data.get("inside") or data)["together"]}
@@ -247,7 +243,6 @@ serve()
 @pytest.mark.parametrize("kind", ["live", "core"])
 def test_who_leads_to_what_leads_everywhere(stage: Stage, kind: str) -> None:
     """Nodes that all point to each other are held by a variable of a function, by whichever of them it has."""
-    process = stage.spawn([sys.executable, "-c", WEB])
-    process.wait_ready()
+    process = stage.spawn_ready([sys.executable, "-c", WEB])
     data = heapx(process.target(kind), "owners", "--json").data
     assert "frame serve(): root" in (data["suspects"] or data["together"])[0]["owner"]

@@ -69,9 +69,7 @@ def elsewhere(stage: Stage, program: Path, mounted: Sequence["tuple[Path, Path]"
     if not shutil.which("unshare") or subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode:
         pytest.skip("no mount namespace may be made here")
     lines = ["mount --make-rprivate /"] + ["mount --bind '%s' '%s'" % pair for pair in mounted] + ["exec '%s'" % program]
-    process = stage.spawn(["unshare", "-m", "sh", "-ec", "\n".join(lines)])
-    process.wait_ready()
-    return process
+    return stage.spawn_ready(["unshare", "-m", "sh", "-ec", "\n".join(lines)])
 
 
 @pytest.fixture
@@ -123,8 +121,7 @@ def test_a_program_without_a_build_id_that_was_replaced(stage: Stage, live: str,
     """What lies at its path by now is another build: the one that runs is read, as before it was replaced."""
     program = folder / "program"
     shutil.copy(builder.build("recorder", *NO_ID), program)
-    process = stage.spawn([str(program), str(folder / "record"), "9", "1000", "3"], folder, record=folder / "record")
-    process.wait_ready()
+    process = stage.spawn_ready([str(program), str(folder / "record"), "9", "1000", "3"], folder, record=folder / "record")
     before = heapx(process.target(live), "arenas", "--json").data
     os.replace(other_build(builder, folder), program)
     assert heapx(process.target(live), "arenas", "--json").data == before
@@ -134,8 +131,7 @@ def test_a_core_without_a_build_id_whose_program_was_replaced(stage: Stage, core
     """Its own pages that the core leaves out are not taken from the other build: with the program it was, the answer is whole; with the other, it says so."""
     program, dynamic = folder / "program", ("-Wl,--build-id=none",)
     shutil.copy(builder.build("recorder", *dynamic), program)
-    process = stage.spawn([str(program), str(folder / "record"), "9", "1000", "3"], folder, record=folder / "record")
-    process.wait_ready()
+    process = stage.spawn_ready([str(program), str(folder / "record"), "9", "1000", "3"], folder, record=folder / "record")
     target = process.target(core)
     assert heapx(target, "arenas", "--json").data
     kept = folder / "kept"
@@ -149,8 +145,7 @@ def test_a_core_without_a_build_id_whose_program_was_replaced(stage: Stage, core
 
 def test_a_file_that_was_cut_while_it_is_mapped(stage: Stage, live: str, folder: Path, program: Path) -> None:
     """Half of a mapped library is gone from the disk: there is an answer, or one line, never a gdb that dies."""
-    process = stage.spawn([str(program)])
-    process.wait_ready()
+    process = stage.spawn_ready([str(program)])
     library = folder / "here" / "libheld.so"
     size = library.stat().st_size
     for words in (("arenas",), ("trim", "--yes")):
@@ -167,8 +162,7 @@ def test_a_chroot(stage: Stage, live: str, builder: Builder, folder: Path) -> No
     shutil.copy(builder.build("recorder", "-static"), root / "bin" / "recorder")
     if subprocess.run(["chroot", str(root), "/bin/recorder"], capture_output=True).returncode == 125:
         pytest.skip("chroot is not permitted here")
-    process = stage.spawn(["chroot", str(root), "/bin/recorder", "/record", "9", "1000", "3"], folder, record=root / "record")
-    process.wait_ready()
+    process = stage.spawn_ready(["chroot", str(root), "/bin/recorder", "/record", "9", "1000", "3"], folder, record=root / "record")
     assert heapx(process.target(live), "arenas", "--json").data["arenas"]
 
 

@@ -9,7 +9,7 @@ from typing import Any, Dict, List, NamedTuple, Sequence
 import pytest
 
 from tests.support.hidden import hidden
-from tests.support.jemallocs import library as jemalloc
+from tests.support.jemallocs import preloads
 from tests.support.processes import Lasting, Process, Stage, by_turns
 from tests.support.tool import Outcome, heapx
 
@@ -51,7 +51,7 @@ def said_by(outcome: Outcome) -> List[str]:
 
 def owning(stage: Stage, way: str = "glibc", long: int = 0, flags: Sequence[str] = ()) -> Process:
     """The program at rest, on glibc's malloc or jemalloc's."""
-    env = {"LD_PRELOAD": str(jemalloc())} if way == "jemalloc" else {}
+    env = preloads(way)
     return stage.start("owning", str(long), env=env, flags=flags)
 
 

@@ -30,9 +30,7 @@ def of_another_user(stage: Stage) -> Process:
     copy = folder / "trimmer"
     shutil.copy(program, copy)
     copy.chmod(0o755)
-    process = stage.spawn([*AS_OTHER, str(copy), str(folder / "record"), "main"], folder, None, folder / "record")
-    process.wait_ready()
-    return process
+    return stage.spawn_ready([*AS_OTHER, str(copy), str(folder / "record"), "main"], folder, None, folder / "record")
 
 
 def with_only(capabilities: List[str], process: Process, *words: str) -> List[str]:

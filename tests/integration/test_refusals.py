@@ -128,8 +128,7 @@ PENDING = "import os, signal, sys; signal.pthread_sigmask(signal.SIG_BLOCK, {2})
 def test_signals_that_a_call_needs(stage: Stage, live: str, builder: Builder, code: str) -> None:
     """A call comes back by a trap, and is bounded by SIGINT: a process that ignores the one, or has the other waiting, is left alone."""
     folder = stage.folder()
-    process = stage.spawn([sys.executable, "-c", code, str(builder.build("victim_parked")), str(folder / "record"), "idle"], folder)
-    process.wait_ready()
+    process = stage.spawn_ready([sys.executable, "-c", code, str(builder.build("victim_parked")), str(folder / "record"), "idle"], folder)
     line = refused(process, "trim", "--yes")
     assert ("SIGINT is pending" if code == PENDING else "ignores SIG") in line
     Parked(process).go()

@@ -16,8 +16,7 @@ def test_a_hoarding_server(stage: Stage, kind: str) -> None:
     """The demo's server, which freed the first of two waves, is said to be hoarding, and trim's share is named."""
     executable = stage.builder.build(str(ROOT / "demo" / "hoarder"))
     folder = stage.folder()
-    process = stage.spawn([str(executable), "serve", str(folder / "socket")], folder)
-    process.wait_ready()
+    process = stage.spawn_ready([str(executable), "serve", str(folder / "socket")], folder)
     data = heapx(process.target(kind), "report", "--json").data
     assert data["verdict"]["kind"] == "kept"
     totals = data["totals"]["glibc"]

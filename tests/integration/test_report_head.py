@@ -55,9 +55,7 @@ def on_jemalloc(stage: Stage) -> Process:
 
 
 def on_python(stage: Stage) -> Process:
-    process = stage.spawn([sys.executable, "-c", PYTHON])
-    process.wait_ready()
-    return process
+    return stage.spawn_ready([sys.executable, "-c", PYTHON])
 
 
 def on_java(stage: Stage) -> Process:
@@ -65,15 +63,11 @@ def on_java(stage: Stage) -> Process:
         pytest.skip("no java here (Debian: openjdk-17-jdk-headless)")
     folder = stage.folder()
     (folder / "Big.java").write_text(JAVA)
-    process = stage.spawn(["java", "-Xmx64m", str(folder / "Big.java")], folder)
-    process.wait_ready()
-    return process
+    return stage.spawn_ready(["java", "-Xmx64m", str(folder / "Big.java")], folder)
 
 
 def tiny(stage: Stage) -> Process:
-    process = stage.spawn(["sh", "-c", "echo ready; read line"])
-    process.wait_ready()
-    return process
+    return stage.spawn_ready(["sh", "-c", "echo ready; read line"])
 
 
 def check(words: List[str]) -> Dict[str, str]:

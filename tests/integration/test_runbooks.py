@@ -33,17 +33,14 @@ while True:
 
 def worker(stage: Stage) -> Process:
     """The Python program, after a burst."""
-    process = stage.spawn(["/usr/bin/python3", "-I", "-c", WORKER])
-    process.wait_ready()
-    return process
+    return stage.spawn_ready(["/usr/bin/python3", "-I", "-c", WORKER])
 
 
 @pytest.mark.first
 def test_first_steps(stage: Stage, live: str, tmp_path: Path) -> None:
     """The tutorial's server hoards half of its memory, and has returned it in the end."""
     server, book = stage.builder.build(str(ROOT / "demo" / "hoarder")), Runbook("tutorial/first-steps.md", tmp_path)
-    process = stage.spawn([str(server), "serve", str(tmp_path / "socket")], tmp_path)
-    process.wait_ready()
+    process = stage.spawn_ready([str(server), "serve", str(tmp_path / "socket")], tmp_path)
     for what in ("report", "arenas", "census", "trim --dry-run", "trim --yes", "report", "diff"):
         book.run(what, process)
     book.end()

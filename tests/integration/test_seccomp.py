@@ -97,8 +97,7 @@ def test_cure(stage: Stage, live: str, rule: str) -> None:
     folder = stage.folder()
     program = [str(jemallocs.build_rust(jemallocs.RUST["rust-0.4"])), "tickers", str(folder / "inner"), "300", "healthy", "frees-first", "frees-first"]
     under = [str(stage.builder.build("filtered")), str(folder / "record"), rule, "exec"]
-    process = stage.spawn([*under, *program], folder, {"_RJEM_MALLOC_CONF": "dirty_decay_ms:60000,narenas:8"})
-    process.wait_ready()
+    process = stage.spawn_ready([*under, *program], folder, {"_RJEM_MALLOC_CONF": "dirty_decay_ms:60000,narenas:8"})
     before = jemalloc_states.verdicts(process)
     assert "blind" in before.values()
     outcome = heapx(process.target(live), "tickers", "--cure", "--yes", "--json")

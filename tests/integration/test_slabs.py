@@ -19,8 +19,7 @@ CLASSES = ("ast::Call", "ast::Literal", "ast::Parm")
 def started(stage: Stage, way: str, *flags: str) -> Tuple[Process, Dict[str, int]]:
     """The program, and what it has made; skips without a C++ compiler."""
     made, folder = stage.builder.build_by("g++", "-O1", "-s", *flags, name="slabs.cpp"), stage.folder()
-    process = stage.spawn([str(made), str(folder / "record"), way], folder)
-    process.wait_ready()
+    process = stage.spawn_ready([str(made), str(folder / "record"), way], folder)
     lines = [line.split(" ", 1) for line in (folder / "record").read_text().splitlines()]
     return process, {name: int(count) for count, name in lines}
 

@@ -18,8 +18,8 @@ import pytest
 from gdbheapx.errors import HeapxError
 from gdbheapx.snapshot import container
 from tests.support.bare import doorless
-from tests.support.jemallocs import library as jemalloc
-from tests.support.processes import Lasting, Process, Stage
+from tests.support.jemallocs import contents
+from tests.support.processes import Lasting, Stage
 from tests.support.tool import heapx, in_gdb
 
 pytestmark = pytest.mark.image  # types are read back by what typing of its Python tells
@@ -59,11 +59,6 @@ OF_GRAPH = (
     *("refs 0x100000000020", "whatis 0x100100000010", "refs 0x100300002000"),
 )
 ADDRESS = re.compile(r"0x[0-9a-f]{9,16}")
-
-
-def contents(stage: Stage, way: str) -> Process:
-    """Blocks of many contents."""
-    return stage.start("contents", env={"LD_PRELOAD": str(jemalloc())} if way == "jemalloc" else {})
 
 
 HEAD = re.compile("(?:Snapshot|Core|Process|Command|Read) ")
@@ -402,8 +397,7 @@ def test_owners_have_types(stage: Stage, live: str, tmp_path: Path) -> None:
     """The file tells of its owners what they are, as `owners` of the process does; so they stand in SQL."""
     path = str(tmp_path / "one.snap")
     body = "kept = {number: (str(number), [number]) for number in range(50000)}; print('ready', flush=True); input()"
-    process = stage.spawn([sys.executable, "-c", body])
-    process.wait_ready()
+    process = stage.spawn_ready([sys.executable, "-c", body])
     assert heapx(process.target(live), "snapshot", path).code == 0
     data = heapx(["--snapshot", path], "owners", "--depth", "2", "--json").data
     rows = [one for row in data["owners"] for one in (row, *row["children"])]

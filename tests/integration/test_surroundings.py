@@ -204,8 +204,7 @@ def test_a_library_that_became_a_fifo(stage: Stage, core: str, builder: Builder,
     """A core names files that were mapped; what lies there now may be anything."""
     program = folder / "program"
     shutil.copy(builder.build("recorder"), program)
-    process = stage.spawn([str(program), str(folder / "record"), *RECORDER[1:]], folder)
-    process.wait_ready()
+    process = stage.spawn_ready([str(program), str(folder / "record"), *RECORDER[1:]], folder)
     target = process.target(core)
     program.unlink()
     os.mkfifo(program)
@@ -271,8 +270,7 @@ def test_a_name_cannot_pretend_to_be_a_mapping(stage: Stage, live: str, builder:
     folder = stage.folder()
     forged = folder / "x\x0b7f0000000000-7f0000001000 rw-p 00000000 00:00 0 [heap]"
     shutil.copy(builder.build("mapper"), forged)
-    process = stage.spawn([str(forged), str(folder / "data")], folder)
-    process.wait_ready()
+    process = stage.spawn_ready([str(forged), str(folder / "data")], folder)
     assert not [one for one in procfs.read_process_maps(process.pid) if one.start == 0x7F0000000000]
 
 
@@ -292,8 +290,7 @@ def test_doctor_looks_for_the_program(stage: Stage, builder: Builder, live: str,
     folder = stage.folder()
     program, kept = folder / "program", folder / "kept"
     shutil.copy(builder.build("recorder"), program)
-    process = stage.spawn([str(program), str(folder / "record"), *RECORDER[1:]], folder)
-    process.wait_ready()
+    process = stage.spawn_ready([str(program), str(folder / "record"), *RECORDER[1:]], folder)
     assert checks(heapx(process.target(live), "doctor", "--json"), "executable") == [(True, str(program))]
     shutil.copy(program, kept)
     program.unlink()

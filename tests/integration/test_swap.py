@@ -220,8 +220,7 @@ def limited(stage: Stage, program: str, limit_bytes: int) -> Iterator[Process]:
         with memory_group.limited(limit_bytes) as group:
             folder = stage.folder()
             command = [str(stage.builder.build(program)), str(folder / "record")]
-            process = stage.spawn(memory_group.entering(group, *command), folder)
-            process.wait_ready()
+            process = stage.spawn_ready(memory_group.entering(group, *command), folder)
             try:
                 yield process
             finally:

@@ -33,8 +33,7 @@ Seen = Dict[int, Tuple[str, int]]
 def started(stage: Stage, flags: Sequence[str]) -> Tuple[Process, Seen]:
     """(the program at rest, address point in the file -> (class, where the part begins) as its objects tell); skips without a C++ compiler."""
     program, folder = stage.builder.build_by("g++", "-O1", "-Wl,--build-id", *flags, name="classes.cpp"), stage.folder()
-    process = stage.spawn([str(program), str(folder / "record")], folder)
-    process.wait_ready()
+    process = stage.spawn_ready([str(program), str(folder / "record")], folder)
     first, *lines = (folder / "record").read_text().splitlines()
     bias = int(first.split()[1], 16)
     rows = [line.split(" ", 2) for line in lines]

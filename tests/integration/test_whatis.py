@@ -87,8 +87,7 @@ def test_program_started_by_a_link(stage: Stage) -> None:
     file's name is taken, too."""
     folder = stage.folder()
     (folder / "gateway").symlink_to(stage.builder.build("names"))
-    process = stage.spawn([str(folder / "gateway"), str(folder / "record"), "--", "one"], folder)
-    process.wait_ready()
+    process = stage.spawn_ready([str(folder / "gateway"), str(folder / "record"), "--", "one"], folder)
     file = str(folder / "snapshot")
     assert alone(process.target("live"), "snapshot", file).code == 0
     for kind in ("live", "core", "snapshot"):

@@ -192,8 +192,7 @@ def test_java(stage: Stage, kind: str) -> None:
     folder = stage.folder()
     (folder / "Echo.java").write_text(JAVA_PROGRAM)
     options = ["-Xmx48m", "-XX:CompressedClassSpaceSize=16m", "-XX:ReservedCodeCacheSize=16m", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"]
-    process = stage.spawn([java, *options, "Echo.java"], folder, {"LD_PRELOAD": str(library())})
-    process.wait_ready()
+    process = stage.spawn_ready([java, *options, "Echo.java"], folder, {"LD_PRELOAD": str(library())})
     tickers = heapx(process.target(kind), "tickers", "--json")
     assert tickers.code in (0, 3, 4)
     data = tickers.envelope["data"]

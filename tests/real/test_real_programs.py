@@ -99,9 +99,7 @@ def python3(stage: Stage, objects: int) -> Process:
     if not Path(PYTHON).exists():
         pytest.skip("%s is not installed" % PYTHON)
     folder = stage.folder()
-    process = stage.spawn([PYTHON, "-I", "-c", PYTHON_PROGRAM, str(folder), str(objects)], folder, {"PYTHONMALLOC": "malloc"})
-    process.wait_ready()
-    return process
+    return stage.spawn_ready([PYTHON, "-I", "-c", PYTHON_PROGRAM, str(folder), str(objects)], folder, {"PYTHONMALLOC": "malloc"})
 
 
 @pytest.mark.parametrize("objects", [25000, pytest.param(200000, marks=pytest.mark.wild)])
@@ -130,8 +128,7 @@ def test_python3(stage: Stage, kind: str, objects: int, record_property: Callabl
 def test_python3_with_its_own_allocator(stage: Stage, kind: str) -> None:
     """python3 as it comes, with its small-object arenas in mmap beside the heap."""
     folder = stage.folder()
-    process = stage.spawn([PYTHON, "-I", "-c", PYTHON_PROGRAM, str(folder), "60000"], folder)
-    process.wait_ready()
+    process = stage.spawn_ready([PYTHON, "-I", "-c", PYTHON_PROGRAM, str(folder), "60000"], folder)
     outcome = heapx(process.target(kind), "arenas", "--json")
     check_identity(outcome.data)
     assert heapx(process.target(kind), "report").code == 0
@@ -154,8 +151,7 @@ def test_java(stage: Stage, kind: str) -> None:
         "-XX:TieredStopAtLevel=1",
         "-XX:-UsePerfData",
     ]
-    process = stage.spawn([java, *options, "Hoard.java"], folder)
-    process.wait_ready()
+    process = stage.spawn_ready([java, *options, "Hoard.java"], folder)
     outcome = heapx(process.target(kind), "arenas", "--json")
     if outcome.code == 4:  # a running machine may be stopped inside malloc: then an arena is locked, and that is said
         arenas = outcome.envelope["data"]["arenas"]
@@ -173,14 +169,13 @@ def test_bash(stage: Stage, kind: str) -> None:
     """bash, which has its own malloc on some systems and libc's here."""
     if not shutil.which("bash"):
         pytest.skip("bash is not installed")
-    process = stage.spawn(
+    process = stage.spawn_ready(
         [
             "bash",
             "-c",
             'for i in {1..20000}; do a[$i]="value $i $RANDOM"; done; unset "a[500]"; for i in {1000..9000}; do unset "a[$i]"; done; echo ready; read -r line',
         ]
     )
-    process.wait_ready()
     outcome = heapx(process.target(kind), "arenas", "--json")
     check_identity(outcome.data)
     assert outcome.data["totals"]["glibc"]["system_bytes"] > 1 << 20
@@ -194,8 +189,7 @@ def test_jemalloc_owns_malloc(stage: Stage, kind: str) -> None:
     if "libjemalloc.so.2" not in known:
         pytest.skip("libjemalloc2 is not installed")
     folder = stage.folder()
-    process = stage.spawn([PYTHON, "-I", "-c", PYTHON_PROGRAM, str(folder), "2000"], folder, {"LD_PRELOAD": "libjemalloc.so.2"})
-    process.wait_ready()
+    process = stage.spawn_ready([PYTHON, "-I", "-c", PYTHON_PROGRAM, str(folder), "2000"], folder, {"LD_PRELOAD": "libjemalloc.so.2"})
     outcome = heapx(process.target(kind), "report", "--json")
     envelope = outcome.envelope
     owners = [allocator["name"] for allocator in envelope["allocators"] if allocator["owns_malloc"]]

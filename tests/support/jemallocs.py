@@ -107,6 +107,16 @@ def pairs(ways: Sequence[str]) -> List[Any]:
 EVERY_PAIR = pairs((*WAYS, *SAME))
 
 
+def preloads(way: str) -> Dict[str, str]:
+    """The environment of a program on jemalloc, or on glibc's malloc."""
+    return {"LD_PRELOAD": str(library())} if way == "jemalloc" else {}
+
+
+def contents(stage: Stage, way: str) -> Process:
+    """Blocks that are told by their contents and their owners."""
+    return stage.start("contents", env=preloads(way))
+
+
 def library() -> Path:
     """This system's libjemalloc.so.2; skips if there is none."""
     for folder in sorted(Path("/usr/lib").glob("*-linux-gnu*")):

@@ -225,9 +225,7 @@ class Stage:
         executable = self.builder.build(name, *flags)
         folder = self.folder()
         record = folder / "record"
-        process = self.spawn([str(executable), str(record), *arguments], folder, env, record)
-        process.wait_ready()
-        return process
+        return self.spawn_ready([str(executable), str(record), *arguments], folder, env, record)
 
     def spawn(
         self, command: Sequence[str], folder: Optional[Path] = None, env: Optional[Dict[str, str]] = None, record: Optional[Path] = None
@@ -236,6 +234,14 @@ class Stage:
         folder = folder or self.folder()
         process = Process(command, folder, env or {}, record or folder / "record")
         self.processes.append(process)
+        return process
+
+    def spawn_ready(
+        self, command: Sequence[str], folder: Optional[Path] = None, env: Optional[Dict[str, str]] = None, record: Optional[Path] = None
+    ) -> Process:
+        """Any program that says when it is ready."""
+        process = self.spawn(command, folder, env, record)
+        process.wait_ready()
         return process
 
     def folder(self) -> Path:

@@ -37,9 +37,7 @@ def preloaded(stage: Stage, name: str) -> Process:
     library = next((path for path in paths if path.exists()), None)
     if library is None:
         pytest.skip("%s is not installed" % LIBRARIES[name][0])
-    process = stage.spawn([str(kept(stage.folder(), "gcc", "-O1"))], env={"LD_PRELOAD": str(library)})
-    process.wait_ready()
-    return process
+    return stage.spawn_ready([str(kept(stage.folder(), "gcc", "-O1"))], env={"LD_PRELOAD": str(library)})
 
 
 def kept(folder: Path, *command: str) -> Path:
@@ -106,9 +104,7 @@ def go(stage: Stage) -> Process:
 
 
 def run(stage: Stage, program: Path) -> Process:
-    process = stage.spawn([str(program)], env={"GOTRACEBACK": "crash"})
-    process.wait_ready()
-    return process
+    return stage.spawn_ready([str(program)], env={"GOTRACEBACK": "crash"})
 
 
 STATIC: Dict[str, Callable[[Stage], Process]] = {"musl": musl, "go": go}

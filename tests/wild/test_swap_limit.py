@@ -27,8 +27,7 @@ def bounded(stage: Stage) -> Iterator[Process]:
     try:
         with swap.swap(), memory_group.limited(LIMIT_BYTES) as group:
             command = [sys.executable, "-I", "-S", "-c", HOLDS % (HEAP_BYTES // 1000)]
-            process = stage.spawn(memory_group.entering(group, *command), env={"PYTHONMALLOC": "malloc"})
-            process.wait_ready()
+            process = stage.spawn_ready(memory_group.entering(group, *command), env={"PYTHONMALLOC": "malloc"})
             try:
                 yield process
             finally:

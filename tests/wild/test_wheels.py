@@ -50,9 +50,7 @@ sys.stdin.read()
 
 def run(stage: Stage, folder: Path, program: str, **env: str) -> Process:
     """This Python with the wheel, at rest."""
-    process = stage.spawn([sys.executable, "-c", program], None, {"PYTHONPATH": str(folder), **env})
-    process.wait_ready()
-    return process
+    return stage.spawn_ready([sys.executable, "-c", program], None, {"PYTHONPATH": str(folder), **env})
 
 
 def ask(process: Process, kind: str, *words: str) -> Tuple[int, Dict[str, Any]]:

@@ -69,8 +69,7 @@ def test_go(stage: Stage, live: str) -> None:
     (folder / "main.go").write_text(GO.replace("package main", 'package main\n// #include <stdlib.h>\nimport "C"').replace("func main() {", "func main() { C.free(C.malloc(100));"))
     (folder / "go.mod").write_text("module big\ngo 1.19\n")
     subprocess.run(["go", "build", "-o", "big", "."], cwd=folder, check=True, env={**os.environ, "CGO_ENABLED": "1"})
-    process = stage.spawn([str(folder / "big")], folder)
-    process.wait_ready()
+    process = stage.spawn_ready([str(folder / "big")], folder)
     judged(report(process.pid), "Go", "runtime", "likely")
 
 

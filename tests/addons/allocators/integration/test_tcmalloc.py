@@ -176,8 +176,7 @@ def test_what_is_named_alone(stage: Stage, live: str) -> None:
     if not debug.exists():
         pytest.skip("no libtcmalloc_minimal_debug here")
     program = "print('ready', flush=True); input()"
-    process = stage.spawn([sys.executable, "-c", program], env={"LD_PRELOAD": str(debug), "PYTHONMALLOC": "malloc"})
-    process.wait_ready()
+    process = stage.spawn_ready([sys.executable, "-c", program], env={"LD_PRELOAD": str(debug), "PYTHONMALLOC": "malloc"})
     outcome = heapx(process.target(live), "arenas", *ONLY)
     assert outcome.code in (1, 2) and len(outcome.stderr.strip().splitlines()) == 1
     assert "debugging malloc" in heapx(process.target(live), "report").stdout.decode()

@@ -265,9 +265,7 @@ while True:
 
 def python(stage: Stage, where: str) -> Process:
     """One that does this."""
-    process = stage.spawn([sys.executable, "-c", PYTHON % {"where": where}])
-    process.wait_ready()
-    return process
+    return stage.spawn_ready([sys.executable, "-c", PYTHON % {"where": where}])
 
 
 def test_descriptors_in_common(stage: Stage) -> None:
@@ -410,8 +408,7 @@ def test_a_32_bit_program(stage: Stage, tmp_path: Path) -> None:
     made = subprocess.run(["gcc", "-m32", "-w", "-o", "waits", "waits.c"], cwd=tmp_path, capture_output=True, text=True)
     if made.returncode:
         pytest.skip("gcc makes no 32-bit programs here: " + made.stderr[-200:])
-    process = stage.spawn([str(tmp_path / "waits")])
-    process.wait_ready()
+    process = stage.spawn_ready([str(tmp_path / "waits")])
     assert "is no program of i386:x86-64" in refusal(process)
 
 

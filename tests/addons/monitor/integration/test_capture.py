@@ -184,8 +184,7 @@ def test_a_memory_cgroup_at_its_limit(stage: Stage, group: Path, form: str) -> N
     folder = stage.folder()
     program, record = stage.builder.build("crashing"), folder / "record"
     line = 'echo $$ > "%s/cgroup.procs"; exec "$0" "$@"' % group
-    process = stage.spawn(["/bin/sh", "-c", line, str(program), str(record), "4", RATE], folder)
-    process.wait_ready()
+    process = stage.spawn_ready(["/bin/sh", "-c", line, str(program), str(record), "4", RATE], folder)
     time.sleep(1)
     os.kill(process.pid, signal.SIGSTOP)
     while any(path.read_text().rpartition(")")[2].split()[0] != "T" for path in Path("/proc/%d/task" % process.pid).glob("*/stat")):
@@ -210,8 +209,7 @@ def test_a_container_is_seen_from_outside(stage: Stage) -> None:
     """Of a process in namespaces of its own %P is the id outside; its files are those of its own tree."""
     folder = stage.folder()
     program = stage.builder.build("crashing")
-    outer = stage.spawn(["unshare", "--pid", "--fork", "--mount-proc", str(program), str(folder / "record"), "2", RATE], folder)
-    outer.wait_ready()
+    outer = stage.spawn_ready(["unshare", "--pid", "--fork", "--mount-proc", str(program), str(folder / "record"), "2", RATE], folder)
     (pid,) = subprocess.run(["pgrep", "-P", str(outer.pid)], stdout=subprocess.PIPE, text=True).stdout.split()
     with crashes.handled(folder, int(pid), words(folder)):  # the first process of a namespace dies of its own faults alone
         assert outer.popen.stdin

@@ -77,8 +77,7 @@ def test_a_container_is_seen_from_outside(stage: Stage, started: Started) -> Non
     """The pidfd gives the id outside, %p the one inside, as the kernel fills them in."""
     server, folder = started(), stage.folder()
     program = stage.builder.build("crashing")
-    outer = stage.spawn(["unshare", "--pid", "--fork", "--mount-proc", str(program), str(folder / "record"), "2", RATE], folder)
-    outer.wait_ready()
+    outer = stage.spawn_ready(["unshare", "--pid", "--fork", "--mount-proc", str(program), str(folder / "record"), "2", RATE], folder)
     (pid,) = map(int, subprocess.run(["pgrep", "-P", str(outer.pid)], stdout=subprocess.PIPE, text=True).stdout.split())
     with server.named(outer, pid):  # the first process of a namespace dies of its own faults alone
         crashes.die(outer, ("byte", "s"))

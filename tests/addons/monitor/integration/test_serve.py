@@ -94,15 +94,13 @@ def test_many_without_any_right(stage: Stage, serving: Any) -> None:
     """Counters of processes of another user need no capability. One that begins is among them, one that ends goes away."""
     name = "served%d" % (os.getpid() % 100_000)
     first, second = ([sys.executable, "-c", PROGRAM % name.encode()] for _ in range(2))
-    process = stage.spawn(first)
-    process.wait_ready()
+    process = stage.spawn_ready(first)
     one = serving("serve", "--pids", name, *ANYWHERE, "--every", "0.1", before=NO_RIGHTS)
     told = one.series()
     (sample,) = told["gdbheapx_rss_bytes"]
     assert sample.labels["pid"] == str(process.pid) and sample.labels["name"] == name and sample.value > 20_000_000
     assert told["gdbheapx_processes"][0].value == 1 and told["gdbheapx_peak_bytes"][0].value >= sample.value - MB
-    other = stage.spawn(second)
-    other.wait_ready()
+    other = stage.spawn_ready(second)
     process.popen.kill()
     process.popen.wait()
     then = one.series()["gdbheapx_samples_total"][0].value

@@ -123,8 +123,7 @@ GROWING = {"glibc": ("system_bytes", "used_bytes"), "jemalloc": ("allocated_byte
 def test_samples_lie_between_two_stopped_looks(stage: Stage, live: str, allocator: str) -> None:
     """Of a process that grows: figures are between those of the looks before and after, in at least 95 of 100 samples, estimates too."""
     env = {"MALLOC_MMAP_THRESHOLD_": "1000000000"} if allocator == "glibc" else {"LD_PRELOAD": str(jemallocs.library())}
-    process = stage.spawn([sys.executable, "-c", GROWS], env=env)
-    process.wait_ready()
+    process = stage.spawn_ready([sys.executable, "-c", GROWS], env=env)
     first = totals(process, allocator)
     told = lines(heapx(process.target(live), "watch", "--every", "0.02", "--times", "100", "--json").stdout)
     last = totals(process, allocator)
@@ -240,8 +239,7 @@ def test_a_process_that_ends(stage: Stage, live: str, watches: List[Watch], tmp_
 
 def test_a_process_that_becomes_another_program(stage: Stage, live: str, watches: List[Watch]) -> None:
     """execve ends the watch: the addresses that it knows are of the program before."""
-    process = stage.spawn([sys.executable, "-c", "import os; print('ready', flush=True); input(); os.execv('/bin/sleep', ['sleep', '60'])"])
-    process.wait_ready()
+    process = stage.spawn_ready([sys.executable, "-c", "import os; print('ready', flush=True); input(); os.execv('/bin/sleep', ['sleep', '60'])"])
     watch = Watch(process.pid, "--every", "0.05", "--json")
     watches.append(watch)
     assert [watch.line()["kind"] for _ in range(2)] == ["start", "sample"]
@@ -292,8 +290,7 @@ more = [bytearray(20000) for number in range(1750)]
 print("ready", flush=True); sys.stdin.read(1)
 """
     env = {"MALLOC_MMAP_THRESHOLD_": "1000000000", "MALLOC_TRIM_THRESHOLD_": "100000000000", "PYTHONMALLOC": "malloc"}
-    process = stage.spawn([sys.executable, "-c", body], env=env)
-    process.wait_ready()
+    process = stage.spawn_ready([sys.executable, "-c", body], env=env)
     watch = Watch(process.pid, "--every", "0.1", "--json")
     watches.append(watch)
     assert [watch.line()["kind"] for _ in range(4)] == ["start", "sample", "sample", "sample"]
@@ -347,8 +344,7 @@ def test_its_own_memory_stays_flat(stage: Stage, live: str, watches: List[Watch]
 def test_a_program_without_malloc(stage: Stage, live: str) -> None:
     """No allocator can be read: RSS and threads are watched all the same."""
     builder = stage.builder
-    process = stage.spawn([str(builder.build("untouched")), str(stage.folder() / "record")])
-    process.wait_ready()
+    process = stage.spawn_ready([str(builder.build("untouched")), str(stage.folder() / "record")])
     told = lines(heapx(process.target(live), "watch", "--every", "0.05", "--times", "2", "--allocator", "glibc", "--json").stdout)
     assert told[1]["rss_bytes"] > 0 and told[1]["threads"] == 1
 
@@ -366,8 +362,7 @@ for line in itertools.chain([None], sys.stdin):
 @pytest.mark.skipif("t" in sys.abiflags, reason="free-threaded builds have other pools")
 def test_a_runtimes_pools_are_measured(stage: Stage) -> None:
     """While the process runs, named as in the split of `report`; they grow with its objects. A program without a runtime is not asked."""
-    process = stage.spawn([sys.executable, "-c", ADDING])
-    process.wait_ready()
+    process = stage.spawn_ready([sys.executable, "-c", ADDING])
     meter = find_meter(Session(ElfTarget(LiveSource(process.pid, "", None), ())))
     assert meter is not None and process.popen.stdin is not None
     before = meter() or {}

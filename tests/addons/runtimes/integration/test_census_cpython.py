@@ -121,9 +121,7 @@ def python(stage: Stage, malloc: str = "") -> Process:
     folder = stage.folder()
     (folder / "program.py").write_text(PROGRAM, encoding="utf-8")
     environment = {"PYTHONMALLOC": malloc} if malloc else {}
-    process = stage.spawn([sys.executable, "-S", str(folder / "program.py")], folder, {**environment, "PYTHONHASHSEED": "0"})
-    process.wait_ready()
-    return process
+    return stage.spawn_ready([sys.executable, "-S", str(folder / "program.py")], folder, {**environment, "PYTHONHASHSEED": "0"})
 
 
 def told(process: Process) -> List[str]:

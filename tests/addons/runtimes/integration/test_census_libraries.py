@@ -99,9 +99,7 @@ def started(stage: Stage, text: str, folder: Path, **environment: str) -> Proces
     """The system's own Python with this program, at rest."""
     if not Path(PYTHON).exists():
         pytest.skip("the system has no python3")
-    process = stage.spawn([PYTHON, "-c", text], folder, environment)
-    process.wait_ready()
-    return process
+    return stage.spawn_ready([PYTHON, "-c", text], folder, environment)
 
 
 def rows(process: Process, kind: str) -> Dict[str, Any]:
@@ -138,8 +136,7 @@ def test_inside_a_program(stage: Stage, kind: str) -> None:
     )
     if not made or made.returncode:
         pytest.skip("libssl.a, libsqlite3.a or libz.a is not installed")
-    process = stage.spawn([str(folder / "app")], folder)
-    process.wait_ready()
+    process = stage.spawn_ready([str(folder / "app")], folder)
     found = rows(process, kind)
     assert (found["SSL"]["blocks"], found["SSL_CTX"]["blocks"]) == (CONNECTIONS, 1)
     assert found["state of a stream that compresses"]["blocks"] == CONNECTIONS

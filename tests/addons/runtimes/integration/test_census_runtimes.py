@@ -29,8 +29,7 @@ def test_java(stage: Stage) -> None:
     folder = stage.folder()
     (folder / "Big.java").write_text(JAVA)
     command = ["java", "-Xmx256m", "-XX:NativeMemoryTracking=summary", "Big.java"]
-    process = stage.spawn(command, folder)
-    process.wait_ready()
+    process = stage.spawn_ready(command, folder)
     found = rows(process)
     told = subprocess.run(["jcmd", str(process.pid), "VM.native_memory", "summary", "scale=b"], capture_output=True, text=True).stdout
     counts = dict(re.findall(r"- +([A-Z][A-Za-z ]+?) \(reserved.*\n(?:(?! *-).*\n)*? +\(malloc=\d+ #(\d+)\)", told))
@@ -44,7 +43,6 @@ def test_perl(stage: Stage) -> None:
     """Arenas of heads hold the program's scalars."""
     if not shutil.which("perl"):
         pytest.skip("perl is not installed")
-    process = stage.spawn(["perl", "-e", '$| = 1; @kept = map { [$_] } 1 .. 50000; print "ready\\n"; sleep 1000'])
-    process.wait_ready()
+    process = stage.spawn_ready(["perl", "-e", '$| = 1; @kept = map { [$_] } 1 .. 50000; print "ready\\n"; sleep 1000'])
     arenas = rows(process)["arena of 170 SV heads"]["blocks"]
     assert 150_000 <= 170 * arenas <= 250_000  # an array, a reference to it and a number each

@@ -41,9 +41,7 @@ sys.stdin.read()
 
 def started(stage: Stage, mode: str) -> Process:
     """The program, at rest."""
-    process = stage.spawn([sys.executable, "-c", PROGRAM, mode])
-    process.wait_ready()
-    return process
+    return stage.spawn_ready([sys.executable, "-c", PROGRAM, mode])
 
 
 def garbage(command: str, target: Sequence[str]) -> Dict[str, Any]:

@@ -24,9 +24,7 @@ def start(stage: Stage, *options: str) -> Process:
         pytest.skip("javac is not installed")
     folder = stage.folder()
     (folder / "Holders.java").write_text(HOLDERS)
-    process = stage.spawn(["java", "-Xms64m", "-Xmx64m", "-Xmn32m", *options, "Holders.java"], folder)
-    process.wait_ready()
-    return process
+    return stage.spawn_ready(["java", "-Xms64m", "-Xmx64m", "-Xmn32m", *options, "Holders.java"], folder)
 
 
 def fields(leaks: Dict[str, Any]) -> Dict[str, Dict[str, Any]]:
@@ -88,8 +86,7 @@ def test_the_path_of_an_object_of_a_stack_begins_at_its_thread(stage: Stage) -> 
     folder = stage.folder()
     (folder / "Local.java").write_text(LOCAL)
     subprocess.run(["javac", "Local.java"], check=True, cwd=folder)
-    process = stage.spawn(["java", "-Xint", "-Xmx64m", "Local"], folder)
-    process.wait_ready()
+    process = stage.spawn_ready(["java", "-Xint", "-Xmx64m", "Local"], folder)
     rows = heapx(process.target("live"), "census", "--json").envelope["data"]["rows"]
     samples = [row["sample"] for row in rows if row["signature"] == "java.nio.DirectByteBuffer.address" and row["bytes"] >= 70000]
     chains = [heapx(process.target("live"), "refs", sample, "--json").envelope["data"]["chains"][0] for sample in samples]

@@ -95,9 +95,7 @@ def frames(stage: Stage) -> Process:
     """The program with a thread that waits in a function."""
     folder = stage.folder()
     (folder / "frames.py").write_text(FRAMES)
-    process = stage.spawn([sys.executable, "-S", "frames.py"], folder, {})
-    process.wait_ready()
-    return process
+    return stage.spawn_ready([sys.executable, "-S", "frames.py"], folder, {})
 
 
 def test_modules_and_frames_begin_paths(stage: Stage, core: str) -> None:

@@ -57,9 +57,7 @@ sys.stdin.read()
 
 def started(stage: Stage, folder: Path) -> Process:
     """It says which words behind which objects lead to one of its things."""
-    process = stage.spawn([sys.executable, "-c", SCRIPT, str(folder / "told")])
-    process.wait_ready()
-    return process
+    return stage.spawn_ready([sys.executable, "-c", SCRIPT, str(folder / "told")])
 
 
 def test_words_behind_the_last_item_own_nothing(stage: Stage, kind: str, tmp_path: Path) -> None:

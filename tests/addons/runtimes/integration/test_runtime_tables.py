@@ -9,7 +9,7 @@ from typing import Any, Dict, List
 import pytest
 
 from tests.support.javas import JAVA
-from tests.support.jemallocs import library as jemalloc
+from tests.support.jemallocs import preloads
 from tests.support.processes import Process, Stage
 from tests.support.tool import heapx
 
@@ -57,10 +57,9 @@ def test_python(stage: Stage, kind: str, way: str) -> None:
     """Pools are what the interpreter says; blocks of objects in malloc are there, and what of them was never touched is taken off."""
     folder = stage.folder()
     (folder / "program.py").write_text(PYTHON, encoding="utf-8")
-    process = stage.spawn(
-        [sys.executable, "-S", str(folder / "program.py")], folder, {"LD_PRELOAD": str(jemalloc())} if way == "jemalloc" else {}
+    process = stage.spawn_ready(
+        [sys.executable, "-S", str(folder / "program.py")], folder, preloads(way)
     )
-    process.wait_ready()
     found = table(process, kind, "CPython", *(("--deep",) if kind == "live" else ()))
     absent = "not in RAM" if kind == "live" else "not in the core (never touched, or zeros)"
     pools = {name.partition(": ")[2]: size for name, size in found.items() if name.startswith("obmalloc")}
@@ -79,8 +78,7 @@ def test_java(stage: Stage) -> None:
         pytest.skip("java and jcmd are not installed")
     folder = stage.folder()
     (folder / "Big.java").write_text(JAVA)
-    process = stage.spawn(["java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:NativeMemoryTracking=summary", "Big.java"], folder)
-    process.wait_ready()
+    process = stage.spawn_ready(["java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:NativeMemoryTracking=summary", "Big.java"], folder)
     found = table(process, "live", "JVM", "--deep")
     told = subprocess.run(["jcmd", str(process.pid), "VM.native_memory", "summary", "scale=b"], capture_output=True, text=True).stdout
     counted = re.findall(r"- +([A-Z][A-Za-z ]+?) \(reserved.*\n(?:(?! *-).*\n)*? +\(malloc=(\d+) #(\d+)\)", told)
@@ -101,8 +99,7 @@ def test_perl(stage: Stage) -> None:
     """A scalar's head is 24 bytes, and 200,000 scalars are kept: so much is its own, and its few others beside."""
     if not shutil.which("perl"):
         pytest.skip("perl is not installed")
-    process = stage.spawn(["perl", "-e", '$| = 1; my @kept; push @kept, $_ for 1 .. 200000; print "ready\\n"; <STDIN>;'])
-    process.wait_ready()
+    process = stage.spawn_ready(["perl", "-e", '$| = 1; my @kept; push @kept, $_ for 1 .. 200000; print "ready\\n"; <STDIN>;'])
     for kind in ("live", "core"):
         found = table(process, kind, "Perl", *(("--deep",) if kind == "live" else ()))
         assert 24 * 200000 <= found["malloc: heads of scalars, and blocks that they alone reference"] <= 27 * 200000

@@ -39,8 +39,7 @@ def test_holders_of_buffers(stage: Stage, kind: str) -> None:
     """Each group has its buffers, and what malloc has for them; a block of one is held by its Map's name and key."""
     program, folder = shutil.which("node") or pytest.skip("node is not installed"), stage.folder()
     (folder / "shop.js").write_text(PROGRAM)
-    process = stage.spawn([str(program), "--expose-gc", "shop.js"], folder)
-    process.wait_ready()
+    process = stage.spawn_ready([str(program), "--expose-gc", "shop.js"], folder)
     target: List[str] = (
         process.target("live") if kind == "live" else ["--core", str(gcore(process)), "--exe", str(Path(str(program)).resolve())]
     )

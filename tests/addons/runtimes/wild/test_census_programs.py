@@ -68,8 +68,7 @@ def test_redis(stage: Stage, kind: str) -> None:
 def test_sqlite(stage: Stage, kind: str) -> None:
     """A database in memory: a block for each of its pages."""
     folder = stage.folder()
-    process = stage.spawn([needs("sqlite3"), *(word for command in COMMANDS for word in ("-cmd", command)), ":memory:"], folder)
-    process.wait_ready()
+    process = stage.spawn_ready([needs("sqlite3"), *(word for command in COMMANDS for word in ("-cmd", command)), ":memory:"], folder)
     pages = int((folder / "pages").read_text())
     found, data = rows(process, kind)
     assert pages <= found["page of 4096 bytes in SQLite's cache"]["blocks"] <= pages + 20

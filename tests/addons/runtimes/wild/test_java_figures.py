@@ -43,8 +43,7 @@ def test_parts_are_what_jcmd_says(stage: Stage, tracking: str) -> None:
         pytest.skip("java and jcmd are not installed")
     folder = stage.folder()
     (folder / "Big.java").write_text(JAVA)
-    process = stage.spawn(["java", "-Xmx200m", "-XX:NativeMemoryTracking=" + tracking, "Big.java"], folder)
-    process.wait_ready()
+    process = stage.spawn_ready(["java", "-Xmx200m", "-XX:NativeMemoryTracking=" + tracking, "Big.java"], folder)
     said = jcmd(process, "GC.heap_info")
     found = parts(process)
     heap_total, heap_used = (KIB * int(number) for number in re.search(r"heap +total (\d+)K, used (\d+)K", said).groups())  # type: ignore[union-attr]

@@ -236,9 +236,7 @@ def started(stage: Stage, *command: str) -> Process:
     """At rest, with the program behind these words."""
     folder = stage.folder()
     (folder / "program.lua").write_text(PROGRAM)
-    process = stage.spawn([*command, str(folder / "program.lua"), str(folder)], folder)
-    process.wait_ready()
-    return process
+    return stage.spawn_ready([*command, str(folder / "program.lua"), str(folder)], folder)
 
 
 @pytest.mark.parametrize("name", ["lua5.4", "lua5.3"])

@@ -34,8 +34,7 @@ def test_buffers_and_heap(stage: Stage, kind: str) -> None:
     """Buffers of every size, as many bytes as arrayBuffers; of the heap in RAM what is between used and physical."""
     program, folder = shutil.which("node") or pytest.skip("node is not installed"), stage.folder()
     (folder / "main.js").write_text(PROGRAM)
-    process = stage.spawn([str(program), "--expose-gc", "main.js"], folder)
-    process.wait_ready()
+    process = stage.spawn_ready([str(program), "--expose-gc", "main.js"], folder)
     said = json.loads((folder / "said").read_text())
     target = process.target("live") if kind == "live" else ["--core", str(gcore(process))]
     rows = heapx(target, "census", "--json").data["rows"]
@@ -57,8 +56,7 @@ setInterval(() => service.size(), 100000);
 
 def test_who_holds_buffers(stage: Stage, kind: str) -> None:
     """Each Buffer is held by its JavaScript object alone, which a closure's variable leads to: the runtime's lists own nothing."""
-    process = stage.spawn([shutil.which("node") or pytest.skip("node is not installed"), "-e", KEPT])
-    process.wait_ready()
+    process = stage.spawn_ready([shutil.which("node") or pytest.skip("node is not installed"), "-e", KEPT])
     first = heapx(process.target(kind), "owners", "--json").data["owners"][0]
     assert first["kind"] == "field" and first["owner"].startswith("ArrayBuffer of kept[]")
     assert first["retained_bytes"] >= 0.9 * 2000 * 20000

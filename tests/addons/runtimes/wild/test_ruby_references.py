@@ -66,8 +66,7 @@ def test_references_are_those_of_the_dump(stage: Stage) -> None:
     each class."""
     program, folder = shutil.which("ruby") or pytest.skip("ruby is not installed"), stage.folder()
     (folder / "program.rb").write_text(PROGRAM)
-    process = stage.spawn([str(program), str(folder / "program.rb"), str(folder)], folder)
-    process.wait_ready()
+    process = stage.spawn_ready([str(program), str(folder / "program.rb"), str(folder)], folder)
     rows = [json.loads(line) for line in (folder / "dump").read_text(errors="replace").splitlines()]
     said: Dict[int, Any] = {int(row["address"], 16): row for row in rows if "address" in row}
     session = Session(open_elf_target(core=str(gcore(process))))

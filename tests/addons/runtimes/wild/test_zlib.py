@@ -55,9 +55,7 @@ def started(stage: Stage, needs: str, command: Sequence[str], name: str = "unuse
     if program is None:
         pytest.skip("%s is not installed" % needs)
     (folder / name).write_text(text)
-    process = stage.spawn([program, *command], folder)
-    process.wait_ready()
-    return process
+    return stage.spawn_ready([program, *command], folder)
 
 
 def census(process: Process) -> Dict[str, Any]:

@@ -10,17 +10,11 @@ from typing import Dict, List, Tuple
 import pytest
 
 from tests.support import profiles
-from tests.support.jemallocs import library as jemalloc
-from tests.support.jemallocs import start
-from tests.support.processes import Process, Stage, by_turns
+from tests.support.jemallocs import contents, start
+from tests.support.processes import Stage, by_turns
 from tests.support.tool import heapx
 
 pytestmark = pytest.mark.image  # what its Python writes and its libc has in use
-
-
-def contents(stage: Stage, way: str) -> Process:
-    """Blocks that are told by their contents and their owners."""
-    return stage.start("contents", env={"LD_PRELOAD": str(jemalloc())} if way == "jemalloc" else {})
 
 
 def folded(path: Path) -> Dict[str, int]:

@@ -35,8 +35,7 @@ def planted(stage: Stage, objects: int, *flags: str) -> Process:
     program.write_bytes(data.replace(CLASS, of_class.ljust(len(CLASS), b"C")).replace(VARIABLE, ANY.ljust(len(VARIABLE), b"V")))
     program.chmod(0o700)
     file.write_bytes(bytes(8 << 20))
-    made = stage.spawn([str(program), str(folder / "record"), os.fsdecode(OF_THREAD), str(objects), str(file)], folder)
-    made.wait_ready()
+    made = stage.spawn_ready([str(program), str(folder / "record"), os.fsdecode(OF_THREAD), str(objects), str(file)], folder)
     return made
 
 

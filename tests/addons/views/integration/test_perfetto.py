@@ -14,17 +14,12 @@ from gdbheapx.analysis.reachability import dominance
 from gdbheapx.inferior import target as elf_target
 from gdbheapx.session import Session
 from tests.support import hostile, traces
-from tests.support.jemallocs import library as jemalloc
-from tests.support.processes import Lasting, Process, Stage, by_turns
+from tests.support.jemallocs import contents
+from tests.support.processes import Lasting, Stage, by_turns
 from tests.support.tool import heapx
 
 pytestmark = pytest.mark.image  # what its libc has in use
 READS = pytest.mark.once  # no image has Perfetto's messages, nor a network to fetch them
-
-
-def contents(stage: Stage, way: str) -> Process:
-    """Blocks that are told by their contents and their owners."""
-    return stage.start("contents", env={"LD_PRELOAD": str(jemalloc())} if way == "jemalloc" else {})
 
 
 def exported(target: Any, file: Path, *words: str) -> traces.Trace:

@@ -19,18 +19,13 @@ from typing import Any, Dict, List, Sequence
 import pytest
 
 from tests.support import hostile
-from tests.support.jemallocs import library as jemalloc
-from tests.support.processes import Lasting, Process, Stage, by_turns
+from tests.support.jemallocs import contents
+from tests.support.processes import Lasting, Stage, by_turns
 from tests.support.tool import Outcome, heapx, tool_command
 from tests.support.unchanged import unchanged
 
 pytestmark = pytest.mark.image  # what its Python and DuckDB make of it
 pytest.importorskip("duckdb", reason="duckdb is not installed")
-
-
-def contents(stage: Stage, way: str) -> Process:
-    """Blocks that are told by their contents and their owners."""
-    return stage.start("contents", env={"LD_PRELOAD": str(jemalloc())} if way == "jemalloc" else {})
 
 
 def rows(target: Sequence[str], sql: str) -> List[List[Any]]:

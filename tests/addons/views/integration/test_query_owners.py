@@ -15,7 +15,7 @@ from gdbheapx.analysis.census import block
 from gdbheapx.inferior.target import open_elf_target
 from gdbheapx.report import encodings
 from gdbheapx.session import Session
-from tests.support.jemallocs import library as jemalloc
+from tests.support.jemallocs import preloads
 from tests.support.processes import Lasting, Process, Stage, by_turns
 from tests.support.tool import heapx
 
@@ -39,10 +39,8 @@ sys.stdin.read()
 def started(stage: Stage, way: str) -> Process:
     """A program of Python, with its own allocator or with malloc alone; one of C++ without symbols, on glibc or on jemalloc."""
     if way in ("python", "python on malloc"):
-        process = stage.spawn([sys.executable, "-c", SHOP], env={"PYTHONMALLOC": "malloc"} if "malloc" in way else {})
-        process.wait_ready()
-        return process
-    process = stage.start("service", "leaky", flags=("-s",), env={"LD_PRELOAD": str(jemalloc())} if way == "jemalloc" else {})
+        return stage.spawn_ready([sys.executable, "-c", SHOP], env={"PYTHONMALLOC": "malloc"} if "malloc" in way else {})
+    process = stage.start("service", "leaky", flags=("-s",), env=preloads(way))
     process.command(b"w")
     return process
 
