@@ -488,7 +488,7 @@ def look_alone(process: Process, kind: str, allocator: str) -> Data:
     block = used_block(process, kind)
     for words in CASES[allocator]:
         # a gdb can be found, so that what needs one may be advised
-        outcome = alone(process.target(kind), *words.replace("BLOCK", block).split(), "--json", env={"PATH": os.environ["PATH"]})
+        outcome = alone(process.target(kind), *words.replace("BLOCK", block).split(), "--json", env={"PATH": os.environ["PATH"]}, is_started=True)
         found[words], envelope = outcome.data, outcome.envelope
         assert (outcome.code, envelope["tool"]["gdb"], envelope["target"]["kind"]) == (0, None, kind)
         assert (envelope["target"]["stopped_ms"] is None) == (kind == "core")

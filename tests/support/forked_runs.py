@@ -1,5 +1,6 @@
 """Runs of the tool in forks of one interpreter that has imported it: a run has everything to itself but the imports, which cost a third of a second of
-a CPU, thousands of times. tool.alone(), tool.run() and whoever sets more than GDBHEAPX_* start an interpreter, as a shell does.
+a CPU, thousands of times. tool.run() and whoever sets more than PATH and GDBHEAPX_* start an interpreter, as a shell does; so does
+test_each_command.py each command.
 """
 
 import contextlib

@@ -11,7 +11,7 @@ import sys
 import tempfile
 from functools import cache
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence
+from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence
 
 from gdbheapx.allocators import list_allocator_modules
 from gdbheapx.problems import KNOWN
@@ -158,8 +158,9 @@ def forker(owner: int) -> Forker:
 
 def run_forked(command: Sequence[str], env: Optional[Dict[str, str]], seconds: float) -> Outcome:
     """The same of the tool, by a fork."""
+    words = command[len(tool_command()) - 1 :]
     try:
-        return ended(*forker(os.getpid()).run_words(command, tool_environment(env), seconds))
+        return ended(*forker(os.getpid()).run_words(words, tool_environment(env), seconds))
     except subprocess.TimeoutExpired as late:
         raise Hang("%s did not end in %s s; so far %r %r" % (" ".join(command), seconds, late.output[-500:], late.stderr[-500:])) from None
 
@@ -168,14 +169,15 @@ PATIENT = ("--max-stop", "60")
 """For who asks once more because the stop took longer than the usual limit: tests of the limit give one of their own."""
 
 
-def run_patiently(
-    command: Sequence[str], arguments: Sequence[str], env: Optional[Dict[str, str]], seconds: float, ask: Callable[..., Outcome] = run
-) -> Outcome:
-    """Run the tool; where a busy machine did not come to the end of a stop in time, once more with a longer one."""
-    outcome = ask([*command, *arguments], env=env, seconds=seconds)
+def run_patiently(words: Sequence[str], arguments: Sequence[str], env: Optional[Dict[str, str]], seconds: float, is_started: bool = False) -> Outcome:
+    """Run the tool; where a busy machine did not come to the end of a stop in time, once more with a longer one. By a fork where nothing is
+    asked that an interpreter heeds when it starts."""
+    is_alike = not is_started and all(name == "PATH" or name.startswith("GDBHEAPX_") for name in env or ())
+    ask, command = run_forked if is_alike else run, [*tool_command(), *words]
+    outcome = ask([*command, *arguments], env, seconds)
     was_let_go = b'"stop-limit"' in outcome.stdout or any(words in outcome.stderr for words in ("let go after --max-stop", "allow more with --max-stop"))
     if was_let_go and "--max-stop" not in [*command, *arguments]:
-        return ask([*command, *PATIENT, *arguments], env=env, seconds=seconds)
+        return ask([*command, *PATIENT, *arguments], env, seconds)
     return outcome
 
 
@@ -185,8 +187,7 @@ def heapx(target: Sequence[str], *arguments: str, env: Optional[Dict[str, str]] 
         home = without_packs()
         command = [sys.executable, "-m", "gdbheapx.cli", *target, *hiding(target), *arguments]
         return run(command, env={"PYTHONPATH": str(home), **(env or {})}, seconds=seconds, cwd=home)
-    is_alike = all(name.startswith("GDBHEAPX_") for name in env or ())
-    return run_patiently([*tool_command()[-1:], *target], arguments, env, seconds, run_forked) if is_alike else run_patiently([*tool_command(), *target], arguments, env, seconds)
+    return run_patiently(target, arguments, env, seconds)
 
 
 @cache
@@ -230,9 +231,11 @@ def hiding(target: Sequence[str]) -> List[str]:
     return [word for name in HIDDEN for word in options[name]]
 
 
-def alone(target: Sequence[str], *arguments: str, env: Optional[Dict[str, str]] = None, seconds: float = TOOL_SECONDS) -> Outcome:
-    """The same without gdb, which is not even found."""
-    return run_patiently([*tool_command(), *target, "--gdb", "none"], arguments, {"PATH": "/nonexistent", **(env or {})}, seconds)
+def alone(
+    target: Sequence[str], *arguments: str, env: Optional[Dict[str, str]] = None, seconds: float = TOOL_SECONDS, is_started: bool = False
+) -> Outcome:
+    """The same without gdb, which is not even found; `is_started`: by an interpreter of its own, as from a shell."""
+    return run_patiently([*target, "--gdb", "none"], arguments, {"PATH": "/nonexistent", **(env or {})}, seconds, is_started)
 
 
 def in_gdb(target: Sequence[str], commands: Iterable[str], env: Optional[Dict[str, str]] = None, seconds: float = TOOL_SECONDS) -> Outcome:
