@@ -48,6 +48,7 @@ def with_jemalloc(stage: Stage, program: str, *arguments: str) -> Process:
 # ---------------------------------------------------------------------------------------------------- what it is asked of
 
 
+@pytest.mark.once  # refused before gdb is asked
 @pytest.mark.parametrize("words", ACTIONS, ids=lambda words: words[0])
 def test_core(stage: Stage, core: str, words: "tuple[str, ...]") -> None:
     """A core is no process: exit code 1 and one sentence, from every action."""
@@ -56,6 +57,7 @@ def test_core(stage: Stage, core: str, words: "tuple[str, ...]") -> None:
     assert "core" in line
 
 
+@pytest.mark.once  # refused before gdb is asked
 @pytest.mark.parametrize("words", ACTIONS, ids=lambda words: words[0])
 def test_no_such_process(words: "tuple[str, ...]") -> None:
     """A process that is gone."""
@@ -64,6 +66,7 @@ def test_no_such_process(words: "tuple[str, ...]") -> None:
     assert str(gone.pid) in refusal(heapx(["--pid", str(gone.pid)], *words))
 
 
+@pytest.mark.once  # refused before gdb is asked
 def test_no_consent(stage: Stage, live: str) -> None:
     """Without --yes where there is no terminal to ask on, nothing is called, and the line names --yes."""
     process = stage.start("trimmer", "main")
@@ -71,6 +74,7 @@ def test_no_consent(stage: Stage, live: str) -> None:
     process.command(b"t")
 
 
+@pytest.mark.once  # refused before gdb is asked
 def test_every_needs_consent(stage: Stage, live: str) -> None:
     """--every asks nobody, so it is wrong usage without --yes; nothing is called."""
     process = stage.start("trimmer", "main")

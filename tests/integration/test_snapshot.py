@@ -125,6 +125,7 @@ def test_by_a_url(stage: Stage, core: str, tmp_path: Path) -> None:
     assert lacks.code == 1 and len(lacks.stderr.splitlines()) == 1 and lacks.stdout == b""
 
 
+@pytest.mark.once  # the tool's own sentences
 @pytest.mark.parametrize(
     "words, said",
     [
@@ -263,6 +264,7 @@ def test_diff_inside_gdb_is_that_of_the_shell(stage: Stage, tmp_path: Path, kind
         assert inside[part] == outside[part], part
 
 
+@pytest.mark.once  # the tool's own sentences
 def test_an_older_one_that_is_not_there_is_told_first(stage: Stage, live: str) -> None:
     """No snapshot is taken of the process for it."""
     from gdbheapx.snapshot import take
@@ -306,6 +308,7 @@ def test_damaged_files_bring_no_traceback(stage: Stage, core: str, tmp_path: Pat
         assert outcome.code in (0, 1, 3, 4) and "internal error" not in outcome.stderr and "Traceback" not in outcome.stderr, outcome.stderr
 
 
+@pytest.mark.once  # the tool's own sentences
 def test_rows_of_another_allocator(stage: Stage, core: str, tmp_path: Path) -> None:
     """A file made by hand that has glibc's rows under jemalloc's name: what would show them says so, in one line or as a partial report."""
     path = str(tmp_path / "one.snap")

@@ -188,11 +188,13 @@ def fifo(folder: Path) -> Path:
     return path
 
 
+@pytest.mark.once  # the tool's own reading of files
 def test_a_fifo_is_no_core(fifo: Path) -> None:
     """It is refused at once; it would be waited for for ever."""
     assert "is not a file" in one_line(heapx(["--core", str(fifo)], "arenas", seconds=60))
 
 
+@pytest.mark.once  # the tool's own reading of files
 def test_a_fifo_is_no_program(stage: Stage, core: str, fifo: Path) -> None:
     """The same for --exe, on a core and on a process."""
     process = stage.start(*RECORDER)
@@ -200,6 +202,7 @@ def test_a_fifo_is_no_program(stage: Stage, core: str, fifo: Path) -> None:
     assert str(fifo) in one_line(heapx(process.target(core), "--exe", str(fifo), "arenas", seconds=60))
 
 
+@pytest.mark.once  # the tool's own reading of files
 def test_a_library_that_became_a_fifo(stage: Stage, core: str, builder: Builder, folder: Path) -> None:
     """A core names files that were mapped; what lies there now may be anything."""
     program = folder / "program"
@@ -217,6 +220,7 @@ HEADS = {
 }
 
 
+@pytest.mark.once  # the tool's own reading of files
 @pytest.mark.parametrize("name", list(HEADS))
 def test_a_core_whose_header_contradicts_itself(stage: Stage, core: str, folder: Path, name: str) -> None:
     """One flipped byte in the header: the byte is named, not the allocator that could not be found."""
@@ -228,6 +232,7 @@ def test_a_core_whose_header_contradicts_itself(stage: Stage, core: str, folder:
     assert told in one_line(heapx(["--core", str(path)], "arenas"))
 
 
+@pytest.mark.once  # the tool's own reading of files
 def test_a_core_without_a_program(folder: Path) -> None:
     """A core of a big-endian machine in which nothing can be found says which machine, and what it lacks."""
     head = b"\x7fELF" + bytes((2, 2, 1)) + bytes(9) + struct.pack(">HHIQQQIHHHHHH", 4, 22, 1, 0, 64, 0, 0, 64, 56, 1, 0, 0, 0)
@@ -265,6 +270,7 @@ def test_python_variables_of_the_user(stage: Stage, core: str, folder: Path) -> 
 # ---------------------------------------------------------------------------------------------------- names
 
 
+@pytest.mark.once  # the tool's own reading of files
 def test_a_name_cannot_pretend_to_be_a_mapping(stage: Stage, live: str, builder: Builder) -> None:
     """Python takes more for the end of a line than the kernel does: a file's name must not make lines of its own."""
     folder = stage.folder()
