@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, 
 from gdbheapx.allocators.heap import AllocatorInstance, cache_answer
 from gdbheapx.allocators.records import HeapContext
 from gdbheapx.columns import add_values
-from gdbheapx.jemalloc.arenas import ArenaHandle, JemallocContext, list_base_blocks, read_arenas, report_missing_arenas, sum_held_bytes
+from gdbheapx.jemalloc.arenas import ArenaHandle, JemallocContext
 from gdbheapx.jemalloc.decay import (
     TickerReading,
     count_blind_by_arena,
@@ -26,13 +26,7 @@ from gdbheapx.jemalloc.extents import (
 )
 from gdbheapx.jemalloc.help import PURGE
 from gdbheapx.jemalloc.options import counts_stats, list_checks, read_conditions
-from gdbheapx.jemalloc.records import (
-    JemallocArena,
-    JemallocBin,
-    JemallocConditions,
-    JemallocHugePages,
-    TickerReport,
-)
+from gdbheapx.jemalloc.records import JemallocArena, JemallocBin, JemallocConditions, JemallocHugePages, TickerReport
 from gdbheapx.jemalloc.symbols import Jemalloc
 from gdbheapx.jemalloc.text import sum_arena_rows
 from gdbheapx.jemalloc.threads import JemallocCaches, Tsds, count_cached_bytes, make_cache_rows, read_jemalloc_caches, read_tsds
@@ -147,7 +141,7 @@ class JemallocMalloc(AllocatorInstance):
         return JemallocFacts(
             *known,
             is_whole=bool(done.summary.done) and not done.summary.unreadable_bytes,
-            bases=sorted(block for arena in self.arena_list() for block in list_base_blocks(self.context, arena)),
+            bases=sorted(block for arena in self.arena_list() for block in self.context.list_base_blocks(arena)),
             most_cached_bytes=threads * (small_bytes + MOST_LARGE * LARGE_CLASSES_BYTES) if threads else None,
             unused_ranges=self._unused_ranges,
             huge=self._merge_huge_pages(),
@@ -188,7 +182,7 @@ class JemallocMalloc(AllocatorInstance):
     @cache_answer
     def arena_list(self) -> Sequence[ArenaHandle]:
         """The arenas that exist and can be read."""
-        return read_arenas(self.context)
+        return self.context.read_arenas()
 
     @cache_answer
     def has_stats(self) -> Optional[bool]:
@@ -223,14 +217,14 @@ class JemallocMalloc(AllocatorInstance):
 
     def counted_bytes(self) -> Optional[int]:
         """Pages that it holds, in use or kept, by its arenas' own counters: no walk. None where an arena's cannot be read."""
-        return sum_held_bytes(self.context, self.arena_list())
+        return self.context.sum_held_bytes(self.arena_list())
 
     @cache_answer
     def survey(self) -> kernel_api.ExtentsResult:
         """The walk over all its extents."""
         walked = walk_extents(self.context, self.tcaches().pointers)
         known = {arena.index for arena in self.arena_list()}
-        report_missing_arenas(self.context, [row.arena for row in walked.arenas if row.arena not in known])
+        self.context.report_missing_arenas([row.arena for row in walked.arenas if row.arena not in known])
         return walked
 
     @cache_answer
@@ -293,7 +287,7 @@ class JemallocMalloc(AllocatorInstance):
         own = JemallocMalloc(self.jemalloc, self.around._replace(report=make_collector(told)))
         arenas, walked = own.arena_list(), own.survey()
         for arena in arenas:
-            list_base_blocks(own.context, arena)
+            own.context.list_base_blocks(arena)
         tsds, caches, has_stats = own.tsds(), own.tcaches(), bool(own.has_stats())
         yield from check_heap(own.context, arenas, walked, tsds, caches, has_stats, told, self.context.report)
 
@@ -303,7 +297,7 @@ class JemallocMalloc(AllocatorInstance):
         huge = self._merge_huge_pages()
         claims += [Claim(start, end, "free pages of huge pages") for start, end in (*huge.dirty, *huge.untouched)]
         for arena in self.arena_list():
-            claims += [Claim(start, end, "metadata") for start, end in list_base_blocks(self.context, arena)]
+            claims += [Claim(start, end, "metadata") for start, end in self.context.list_base_blocks(arena)]
         return sorted(claims)
 
     def own_places(self) -> List[int]:
@@ -345,6 +339,6 @@ class JemallocMalloc(AllocatorInstance):
             (start, end - start, CLASS_OVERHEAD, kernel_api.BLOCK_METADATA, listed.index)
             for listed in self.arena_list()
             if arena in (None, listed.index)
-            for start, end in list_base_blocks(self.context, listed)
+            for start, end in self.context.list_base_blocks(listed)
             if block_filter.has(kernel_api.BLOCK_METADATA, end - start)
         ]

@@ -8,17 +8,7 @@ from gdbheapx.allocators.answers import INSIDE, LOCKED, MOST_BROKEN, BrokenRule,
 from gdbheapx.errors import UnreadableMemory
 from gdbheapx.inferior.base import TypeSet
 from gdbheapx.jemalloc import codes
-from gdbheapx.jemalloc.arenas import (
-    ArenaHandle,
-    JemallocContext,
-    count_active_pages,
-    count_pages,
-    find_threads_inside,
-    list_base_blocks,
-    list_unused_states,
-    read_base,
-    sum_writable_bytes,
-)
+from gdbheapx.jemalloc.arenas import ArenaHandle, ArenaView, JemallocContext
 from gdbheapx.jemalloc.decay import has_percpu_arenas
 from gdbheapx.jemalloc.extents import (
     EXTENT_DAMAGE,
@@ -61,7 +51,7 @@ class JemallocFindings:
         self._found: Dict[Tuple[str, Optional[int]], BrokenRule] = {}
         # A crash has stopped everything; the code of a program that contains jemalloc may be its own.
         in_own_code = not context.jemalloc.module.is_executable and not has_crashed(context)
-        self._is_changing = in_own_code and bool(find_threads_inside(context)[0])
+        self._is_changing = in_own_code and bool(context.find_threads_inside()[0])
 
     @property
     def rows(self) -> List[BrokenRule]:
@@ -124,7 +114,7 @@ def check_pages(
     context: JemallocContext,
     findings: JemallocFindings,
     arena: ArenaHandle,
-    view: LayoutView,
+    view: ArenaView,
     seen: Optional[ArenaExtents],
     counts_mapped: bool,
 ) -> None:
@@ -133,8 +123,8 @@ def check_pages(
     if view.get("pa_shard.ever_used_hpa") or view.get("pa_shard.use_hpa") or (seen is not None and seen.other.extents):
         return  # the pages of the huge page allocator are in no list of extents; or some are on the way from one state to another
     there = {state: getattr(seen, state).bytes if seen is not None else 0 for state in PAGE_CODES}
-    counted = {state: count_pages(view, state) for state in list_unused_states(context)}
-    counted["active"] = count_active_pages(view)
+    counted = {state: view.count_pages(state) for state in context.list_unused_states()}
+    counted["active"] = view.count_active_pages()
     for state, count in counted.items():
         pages = there[state] // context.geometry.page_bytes
         if count not in (None, pages):
@@ -148,7 +138,7 @@ def check_pages(
 
 
 def check_bins(
-    context: JemallocContext, findings: JemallocFindings, arena: ArenaHandle, view: LayoutView, seen: Optional[ArenaExtents]
+    context: JemallocContext, findings: JemallocFindings, arena: ArenaHandle, view: ArenaView, seen: Optional[ArenaExtents]
 ) -> None:
     """Compare slabs and regions of each bin. Sampled allocations are counted in the bin, and lie elsewhere (5.3.1)."""
     index, own = arena.index, {row.szind: row for row in seen.bins} if seen is not None else {}
@@ -172,9 +162,9 @@ def check_bins(
 
 def check_metadata(context: JemallocContext, findings: JemallocFindings, arena: ArenaHandle, has_stats: bool) -> None:
     """Check the blocks of metadata, and the slabs that bins point to."""
-    base = read_base(context, arena.read()) if has_stats else None
+    base = context.read_base(arena.read()) if has_stats else None
     mapped = base.get("mapped") if base is not None else None
-    there = sum(end - start for start, end in list_base_blocks(context, arena)) if has_stats else 0
+    there = sum(end - start for start, end in context.list_base_blocks(arena)) if has_stats else 0
     if mapped is not None and mapped != there:
         what = "the base of arena %d counts 0x%x bytes, its blocks have 0x%x" % (arena.index, mapped, there)
         findings.add(codes.BASE_MAPPED, arena.address, what, arena.index)
@@ -258,7 +248,7 @@ class ExtentLists:
     def add(self, arena: ArenaHandle, view: LayoutView) -> None:
         """The lists of one arena. Unreadable if its bins are."""
         states = self._context.geometry.states
-        for state in list_unused_states(self._context):
+        for state in self._context.list_unused_states():
             for path in ("pa_shard.pac.ecache_%s.eset" % state, "pa_shard.pac.ecache_%s.guarded_eset" % state, "extents_%s" % state):
                 if view.has(path + ".npages"):
                     self._add_set(arena, view, path, state, getattr(states, state))
@@ -411,7 +401,7 @@ class OverrunSuspects:
                 self._blocks = []
                 for arena in self._arenas:
                     try:
-                        self._blocks += list_base_blocks(self._context._replace(report=make_collector([])), arena)
+                        self._blocks += self._context._replace(report=make_collector([])).list_base_blocks(arena)
                     except UnreadableMemory:
                         continue
             start = next((start for start, _ in self._blocks if start <= place < start + page), place & -page)
@@ -470,7 +460,7 @@ def check_heap(
             rest(codes.ARENA_UNREADABLE, problem.address, "cannot read arena %d completely" % arena.index, "not every rule was checked")
     most = walked.summary.extents + walked.summary.unassociated_extents
     if not is_whole:
-        most = sum_writable_bytes(context) // context.types.size_bytes(context.geometry.extent_struct)
+        most = context.sum_writable_bytes() // context.types.size_bytes(context.geometry.extent_struct)
     lists, lost = ExtentLists(context, findings, most), []
     for arena in arenas:
         if context.budget.expired():

@@ -5,22 +5,11 @@ from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 from gdbheapx.allocators.measured import BACKGROUND
 from gdbheapx.errors import UnreadableMemory
 from gdbheapx.jemalloc import codes
-from gdbheapx.jemalloc.arenas import (
-    UNUSED_STATES,
-    ArenaHandle,
-    JemallocContext,
-    MutexCounters,
-    count_pages,
-    find_decay_path,
-    read_decay_ms,
-    read_mutex,
-    sum_held_bytes,
-)
+from gdbheapx.jemalloc.arenas import UNUSED_STATES, ArenaHandle, ArenaView, JemallocContext, MutexCounters, read_mutex
 from gdbheapx.jemalloc.layouts import has_ticker_bug
 from gdbheapx.jemalloc.records import DecayRow, PublicNames, TickerArena, TickerReport, TickerThread
 from gdbheapx.jemalloc.threads import Tsd, Tsds
 from gdbheapx.jemalloc.traces import BACKGROUND_NAME
-from gdbheapx.layout.view import LayoutView
 from gdbheapx.model import Finding, TargetAddress
 from gdbheapx.units import SentenceSize, count_noun, format_number, list_names, make_sentence
 
@@ -95,7 +84,7 @@ def read_background(context: JemallocContext) -> BackgroundState:
     threads: List[BackgroundThread] = []
     if pointer and most and "background_thread_info_s" in context.types.structs:
         try:
-            views = context.array("background_thread_info_s", pointer, min(most, MOST_BACKGROUND_THREADS))
+            views = context.read_array("background_thread_info_s", pointer, min(most, MOST_BACKGROUND_THREADS))
             for view in views:
                 state = BACKGROUND_STATES[view["state"]] if view["state"] < len(BACKGROUND_STATES) else None
                 numbers = view.get("thread"), view["tot_n_runs"], view["tot_sleep_time.ns"]
@@ -151,12 +140,12 @@ def read_decay(context: JemallocContext, listed: Sequence[ArenaHandle], has_stat
     return decays
 
 
-def _read_decay_state(view: LayoutView, state: str, has_stats: Optional[bool]) -> DecayState:
-    path = find_decay_path(view, state)
+def _read_decay_state(view: ArenaView, state: str, has_stats: Optional[bool]) -> DecayState:
+    path = view.find_decay_path(state)
     stats = ("stats.pa_shard_stats.pac_stats.decay_%s.%%s" % state, "stats.decay_%s.%%s" % state)  # from 5.3.0, and before
     counters = (view.get(*(one % name for one in stats)) if has_stats else None for name in ("npurge", "nmadvise", "purged"))
     times = (view.get("%s.%s" % (path, name)) for name in ("interval.ns", "epoch.ns", "deadline.ns", "nunpurged", "npages_limit"))
-    return DecayState(state, read_decay_ms(view, state), count_pages(view, state), *counters, *times)
+    return DecayState(state, view.read_decay_ms(state), view.count_pages(state), *counters, *times)
 
 
 DecayClock = Tuple[Optional[int], bool]
@@ -524,7 +513,7 @@ def read_tickers(
 
 def count_costly_bytes(context: JemallocContext, arenas: Sequence[ArenaHandle]) -> int:
     """Return from how many unused bytes on an overdue arena is a finding, in whole pages."""
-    held, page = sum_held_bytes(context, arenas), context.geometry.page_bytes
+    held, page = context.sum_held_bytes(arenas), context.geometry.page_bytes
     return (COSTLY_BYTES if held is None else min(COSTLY_BYTES, held // COSTLY_SHARE)) // page * page
 
 

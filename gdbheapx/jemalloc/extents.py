@@ -8,25 +8,7 @@ from gdbheapx.allocators.answers import AddressPart, AllocatorPlace, ArenaKeeps,
 from gdbheapx.columns import add_values
 from gdbheapx.errors import UnreadableMemory
 from gdbheapx.jemalloc import codes
-from gdbheapx.jemalloc.arenas import (
-    EXTENT_STATES,
-    UNUSED_STATES,
-    ArenaHandle,
-    JemallocContext,
-    count_active_pages,
-    count_pages,
-    explain_contradiction,
-    find_hpa_path,
-    hides_dirty_pages,
-    list_base_blocks,
-    list_unused_states,
-    read_arena_memory,
-    read_base,
-    read_column,
-    read_decay_ms,
-    sum_writable_bytes,
-    unpack_pointers,
-)
+from gdbheapx.jemalloc.arenas import EXTENT_STATES, UNUSED_STATES, ArenaHandle, JemallocContext
 from gdbheapx.jemalloc.records import JemallocArena, JemallocBin, JemallocHugePages
 from gdbheapx.jemalloc.threads import JemallocCaches
 from gdbheapx.kernel.blocks.pages import PinShape
@@ -140,7 +122,7 @@ def make_heap_layout(context: JemallocContext) -> HeapLayout:
         binshard=fields.get("binshard", BitField(0, 0)),
         pinned=kernel_api.NO_STATE if states.pinned is None else states.pinned,
     )
-    sizes, bounds = BlockSizes(geometry.size_from_extent, geometry.large_pad_bytes), (geometry.narenas, sum_writable_bytes(context))
+    sizes, bounds = BlockSizes(geometry.size_from_extent, geometry.large_pad_bytes), (geometry.narenas, context.sum_writable_bytes())
     counts = (geometry.nbins, len(geometry.size_classes))
     return HeapLayout(rtree, extent, sizes, *bounds, *counts, geometry.bins, geometry.size_classes)
 
@@ -205,7 +187,7 @@ def report_damage(context: JemallocContext, result: ExtentsResult) -> None:
         context.report(codes.EXTENTS_CUT, result.summary.at, why, "raise --max-seconds")
     # what a call in progress can look like: a slab's bitmap is written after nfree, leaf elements before the extent
     may_pass = any(problem.code not in NODE_DAMAGE for problem in result.problems) or bool(result.cached_problems)
-    hint = explain_contradiction(context) if may_pass else None
+    hint = context.explain_contradiction() if may_pass else None
     extents = [(one.code, one.page, " (extent 0x%x)" % one.extent if one.extent else "") for one in result.problems]
     cached = [(one.reason, one.address, "") for one in result.cached_problems]
     for damage, found, counts, lasting in (
@@ -235,7 +217,7 @@ def read_huge_pages(context: JemallocContext, arena: ArenaHandle) -> JemallocHug
     dirty: List[Tuple[int, int]] = []
     untouched: List[Tuple[int, int]] = []
     view, page_bytes = arena.read(), context.geometry.page_bytes
-    path = find_hpa_path(view) + "psset."
+    path = view.find_hpa_path() + "psset."
     if not view.get("pa_shard.ever_used_hpa") or not view.has(path + "pageslabs"):
         return JemallocHugePages(dirty, untouched)
     for start, pages, active, touched in _iterate_huge_pages(context, arena, view, path):
@@ -247,13 +229,13 @@ def read_huge_pages(context: JemallocContext, arena: ArenaHandle) -> JemallocHug
         what = "arena %d counts %s in huge pages, %s more than could be read"
         what %= arena.index, count_noun(counted or 0, "dirty page"), format_number(unread)
         context.report(codes.HUGE_PAGES_UNREAD, arena.address, what, "other anonymous memory includes them")
-    most = view.get(find_hpa_path(view) + "opts.dirty_mult")
+    most = view.get(view.find_hpa_path() + "opts.dirty_mult")
     return JemallocHugePages(sorted(dirty), sorted(untouched), -1 if most == (1 << 32) - 1 else most)
 
 
 def _iterate_huge_pages(context: JemallocContext, arena: ArenaHandle, view: LayoutView, path: str) -> Iterator[Tuple[int, int, int, int]]:
     """(start, number of pages, those that are active, those that were touched) by the hpdata_s of each huge page that has a free page."""
-    heaps = read_column(view, path + "pageslabs", "ph.root", context.geometry.little_endian) or []
+    heaps = view.column(path + "pageslabs", "ph.root") or []
     pending = [(root, HPA_HEAP_LINKS) for root in heaps if root]
     pending += [(first, HPA_RING_LINKS) for first in [view.get(path + "empty.head.qlh_first")] if first]
     seen: Set[int] = set()
@@ -362,7 +344,7 @@ def make_arena_rows(
     `blind`: threads bound to each arena that are blind, None where that is unknown, or of all if the threads cannot be read. `is_whole`:
     every thread cache was read, so that cached and used blocks are known apart. `has_stats`: config_stats.
     """
-    page, tells_dirty, every_state = context.geometry.page_bytes, hides_dirty_pages(context) is False, ("active", *EXTENT_STATES)
+    page, tells_dirty, every_state = context.geometry.page_bytes, context.hides_dirty_pages() is False, ("active", *EXTENT_STATES)
     met_by_index, known, rows = {row.arena: row for row in result.arenas}, {arena.index: arena for arena in listed}, []
     for index in sorted({*known, *met_by_index}):
         met, arena, huge = met_by_index.get(index), known.get(index), huge_pages.get(index)
@@ -371,7 +353,7 @@ def make_arena_rows(
         cached, cached_bytes = sum(row.cached for row in classes), sum(row.cached_bytes for row in classes)
         more = measure_rounding(context, met) if met is not None else (0, 0, 0)
         pages, counted = _read_counters(context, arena, has_stats) if arena is not None else ({}, {})
-        walked = {state: getattr(met, state).bytes if met is not None else 0 for state in ("active", *list_unused_states(context))}
+        walked = {state: getattr(met, state).bytes if met is not None else 0 for state in ("active", *context.list_unused_states())}
         in_pages = {state: pages[state] * page if state in pages else walked[state] for state in walked}
         unparsed: Optional[int] = 0  # bytes that its own counters have and the walk over a damaged radix tree has not
         if any(result.problem_counts):
@@ -436,16 +418,16 @@ def _read_counters(
         view = arena.read()
     except UnreadableMemory:
         return {}, {}
-    pages = {state: count_pages(view, state) for state in list_unused_states(context)}
-    pages["active"] = count_active_pages(view)
-    decay = {"%s_decay" % state: read_decay_ms(view, state) for state in UNUSED_STATES}
+    pages = {state: view.count_pages(state) for state in context.list_unused_states()}
+    pages["active"] = view.count_active_pages()
+    decay = {"%s_decay" % state: view.read_decay_ms(state) for state in UNUSED_STATES}
     counted: Dict[str, Optional[int]] = {"threads": view.get("nthreads[0]"), **decay}
     if has_stats is False:
-        own = sum(end - start for start, end in list_base_blocks(context, arena))
+        own = sum(end - start for start, end in context.list_base_blocks(arena))
         here = add_values(pages[state] for state in ("active", *UNUSED_STATES, "pinned") if state in pages)
         counted["mapped"] = None if here is None else own + here * context.geometry.page_bytes
     else:
-        memory = read_arena_memory(context, view, read_base(context, view))
+        memory = context.read_arena_memory(view, context.read_base(view))
         counted["metadata"] = add_values([memory["base"], memory["internal"]])
         counted["mapped"], counted["resident"] = memory["mapped"], memory["resident"]
     return {state: count for state, count in pages.items() if count is not None}, counted
@@ -585,7 +567,7 @@ def _search_backwards(context: JemallocContext, address: int) -> Optional[int]:
     for _ in range(MOST_LEAVES):
         node, index = context.jemalloc.find_leaf(page << geometry.lg_page), page & (1 << bits) - 1
         data = context.target.read_prefix(node, (index + 1) * width) if node else b""
-        column = unpack_pointers(context, data[: len(data) // width * width])
+        column = context.unpack_pointers(data[: len(data) // width * width])
         last = next((number for number in range(len(column) - 1, -1, -1) if column[number]), None)
         if last is not None:
             element = last // (width // geometry.word_bytes)
@@ -603,7 +585,7 @@ def locate_jemalloc_address(
     """Locate an address in a block and an extent; None if jemalloc has no memory there."""
     extent = find_extent(context, address)
     if extent is None:
-        blocks = [(arena, start, end) for arena in arenas for start, end in list_base_blocks(context, arena)]
+        blocks = [(arena, start, end) for arena in arenas for start, end in context.list_base_blocks(arena)]
         for arena, start, end in blocks:
             if start <= address < end:
                 part = AddressPart("base", "metadata of arena %d" % arena.index, TargetAddress(start), TargetAddress(end))

@@ -7,14 +7,7 @@ from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
 from gdbheapx.allocators.answers import Figure, Reading, make_empty_reading
 from gdbheapx.errors import UnreadableMemory
-from gdbheapx.jemalloc.arenas import (
-    EXTENT_STATES,
-    JemallocContext,
-    find_page_counters,
-    hides_dirty_pages,
-    list_unused_states,
-    unpack_pointers,
-)
+from gdbheapx.jemalloc.arenas import EXTENT_STATES, JemallocContext, find_page_counters
 from gdbheapx.jemalloc.layouts import MAX_ARENAS
 from gdbheapx.jemalloc.stats import GAP_BYTES
 from gdbheapx.layout.view import LayoutView
@@ -74,7 +67,7 @@ class JemallocMeter:
         """The counters now. There is nothing to be estimated."""
         pages: Dict[str, Optional[int]] = dict.fromkeys(METER_STATES, 0)
         allocated: Optional[int] = 0
-        arenas, there = self._list_arenas(), ("active", *list_unused_states(self._context))
+        arenas, there = self._list_arenas(), ("active", *self._context.list_unused_states())
         if "pinned" not in there and self._context.jemalloc.is_partial:
             pages["pinned"] = None
         word = self._context.geometry.word_bytes
@@ -96,7 +89,7 @@ class JemallocMeter:
             allocated = None if own is None or allocated is None else allocated + own
         if not arenas:
             return make_empty_reading(METER_FIGURES)
-        if hides_dirty_pages(self._context) is not False:
+        if self._context.hides_dirty_pages() is not False:
             pages["dirty"] = None
         self._counts = self._counts or bool(allocated)
         return _make_reading(len(arenas), allocated if self._counts else None, pages, self._context.geometry.page_bytes)
@@ -109,7 +102,7 @@ class JemallocMeter:
         word = context.geometry.word_bytes
         data = context.target.read_prefix(anchor.address, count * word) if anchor is not None else b""
         arenas = []
-        for index, address in enumerate(unpack_pointers(context, data[: len(data) // word * word])):
+        for index, address in enumerate(context.unpack_pointers(data[: len(data) // word * word])):
             if address and self._checked.get(address) != index:
                 own = context.jemalloc.read_own_index(address)
                 if own not in (None, index):
@@ -144,7 +137,7 @@ class JemallocMeter:
                 return None
             known = self._sums.get((arena.address, number))
             if known is None or known[0] != here:
-                words = unpack_pointers(self._context, here)
+                words = self._context.unpack_pointers(here)
                 known = here, sum(words[place] * size for place, size in zip(places, sizes))
                 self._sums[arena.address, number] = known
             if not 0 <= known[1] < 1 << 62:

@@ -80,62 +80,44 @@ KIND_WIDTHS = {"bool": 1, "unsigned": 4, "fxp": 4, "int64": 8, "uint64": 8}
 """sizeof where it is no word."""
 
 
-def read_jemalloc_option(context: JemallocContext, option: JemallocOption) -> Tuple[bool, OptionValue]:
-    """(this build has it, its value); the value is None where it cannot be read."""
-    place = find_option(context, option.variable)
-    if place is None:
-        return False, None
-    return True, read_option_value(context, option.kind, place)
-
-
 OPTION_STRUCTS = {"opt_hpa_opts": "hpa_shard_opts_s", "opt_hpa_sec_opts": "sec_opts_s"}
 """The structs that hold options."""
 
 
-def find_option(context: JemallocContext, variable: str) -> Optional[Tuple[int, Optional[int]]]:
-    """(address, size_bytes if known) of a variable, or of a member of one; None if this build has none."""
+def read_jemalloc_option(context: JemallocContext, kind: str, variable: str) -> Tuple[bool, OptionValue]:
+    """(this build has the variable, or the member of one; its value, None where it cannot be read or the number has no name)."""
     name, _, path = variable.partition(".")
-    symbol = context.symbols.find(name)
+    symbol, target = context.symbols.find(name), context.target
     if symbol is None:
-        return None
-    if not path:
-        return symbol.address, context.symbols.size_bytes(name)
-    typed = context.types.variables.get(name)
-    struct = typed.struct if typed is not None and typed.struct else OPTION_STRUCTS.get(name, "")
-    member = context.types.place(struct, path)
-    return None if member is None else (symbol.address + member.offset, member.size_bytes)
-
-
-def read_option_value(context: JemallocContext, kind: str, place: Tuple[int, Optional[int]]) -> OptionValue:
-    """A value of this kind; None where it cannot be read or the number has no name."""
-    address, size = place
+        return False, None
+    address, size = symbol.address, context.symbols.size_bytes(name)
+    if path:
+        typed = context.types.variables.get(name)
+        struct = typed.struct if typed is not None and typed.struct else OPTION_STRUCTS.get(name, "")
+        member = context.types.place(struct, path)
+        if member is None:
+            return False, None
+        address, size = address + member.offset, member.size_bytes
     if kind == "text":
-        return context.target.text_at(address, min(size or TEXT_BYTES, TEXT_BYTES))
-    if kind == "pointer":
-        pointer = read_integer(context, address, context.geometry.word_bytes)
-        return context.target.text_at(pointer, TEXT_BYTES) if pointer else None
+        return True, target.text_at(address, min(size or TEXT_BYTES, TEXT_BYTES))
     width = 4 if kind in ENUM_NAMES else KIND_WIDTHS.get(kind, context.geometry.word_bytes)
-    number = read_integer(context, address, width, kind in SIGNED_KINDS)
-    if number is None or kind == "bool":
-        return None if number is None else bool(number)
+    data = target.read_prefix(address, width)
+    if len(data) < width:
+        return True, None
+    number = int.from_bytes(data, target.byte_order, signed=kind in SIGNED_KINDS)
+    if kind == "pointer":
+        return True, target.text_at(number, TEXT_BYTES) if number else None
+    if kind == "bool":
+        return True, bool(number)
     if kind in ENUM_NAMES:
-        return name_enum_value(kind, number)
-    return format_fixed_point(number) if kind == "fxp" else number
+        return True, name_enum_value(kind, number)
+    return True, format_fixed_point(number) if kind == "fxp" else number
 
 
 def name_enum_value(kind: str, number: Optional[int]) -> Optional[str]:
     """jemalloc's word for the value of an enum; None if it has none."""
     names = ENUM_NAMES[kind]
     return names[number] if number is not None and 0 <= number < len(names) else None
-
-
-def read_integer(context: JemallocContext, address: int, size_bytes: int, signed: bool = False) -> Optional[int]:
-    """The number at `address`; None if it cannot be read."""
-    try:
-        data = context.target.read(address, size_bytes)
-    except UnreadableMemory:
-        return None
-    return int.from_bytes(data, context.target.byte_order, signed=signed)
 
 
 def format_fixed_point(number: int) -> str:
@@ -166,8 +148,8 @@ def read_running(context: JemallocContext) -> Dict[str, OptionValue]:
     values: Dict[str, OptionValue] = {}
     prof = context.variable("opt_prof", 1)
     for name, kind, variables in _RUNNING:
-        place = next((there for there in (find_option(context, variable) for variable in variables) if there is not None), None)
-        value = read_option_value(context, kind, place) if place is not None else None
+        readings = (read_jemalloc_option(context, kind, variable) for variable in variables)
+        value = next((value for has, value in readings if has), None)
         if kind == "bool" and name.startswith("prof.") and prof == 0 and context.symbols.find("prof_active_state") is not None:
             value = False
         values[name] = value
@@ -189,16 +171,14 @@ def read_jemalloc_options(context: JemallocContext) -> List[Tuple[JemallocOption
     malloc_stats_print."""
     options, known = [], set()
     for option in OPTIONS + UNPRINTED:
-        has, value = read_jemalloc_option(context, option)
+        has, value = read_jemalloc_option(context, option.kind, option.variable)
         if has:
             known.add(option.variable.partition(".")[0])
             options.append((option, value))
     for name in context.symbols.names("opt_"):
         if name not in known:
             option = JemallocOption(name[4:], _guess_kind(context, name), name)
-            has, value = read_jemalloc_option(context, option)
-            if has:
-                options.append((option, value))
+            options.append((option, read_jemalloc_option(context, option.kind, name)[1]))
     return options
 
 
@@ -329,7 +309,8 @@ def _explain_refusal(context: JemallocContext, name: str, option: Optional[Jemal
         return "neither true nor false"
     if option.kind in NUMBER_KINDS and not NUMBER_TEXT.fullmatch(text) and (name, text) != ("narenas", "default"):
         return "not a number"
-    value = read_jemalloc_option(context, option)[1] if is_last and (option.kind == "bool" or name.endswith("_decay_ms")) else None
+    is_comparable = is_last and (option.kind == "bool" or name.endswith("_decay_ms"))
+    value = read_jemalloc_option(context, option.kind, option.variable)[1] if is_comparable else None
     if value is None or value == (text == "true" if option.kind == "bool" else int(text, 0 if "x" in text.lower() else 10)):
         return None
     return "%s is in force" % (str(value).lower() if option.kind == "bool" else value)
@@ -352,8 +333,7 @@ def read_option_sources(context: JemallocContext) -> List[OptionSource]:
     )
     sources = []
     for name, variable, other in places:
-        place = find_option(context, variable)
-        value = read_option_value(context, "pointer", place) if place is not None else None
+        value = read_jemalloc_option(context, "pointer", variable)[1]
         if value or other:
             sources.append(OptionSource(name, str(value or other)))
     return sources

@@ -8,7 +8,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Op
 
 from gdbheapx.errors import HeapxError, UnreadableMemory
 from gdbheapx.jemalloc import codes
-from gdbheapx.jemalloc.arenas import JemallocContext, read_pieces, read_views
+from gdbheapx.jemalloc.arenas import JemallocContext
 from gdbheapx.jemalloc.options import can_profile
 from gdbheapx.layout.view import LayoutView
 from gdbheapx.problems import MISSING_SYMBOLS, NOT_PROFILED
@@ -57,7 +57,7 @@ def read_forest(
     frontier = {root: owner for owner, root in roots if root}
     seen: Set[int] = set(frontier)
     while frontier and len(nodes) < most and not context.budget.expired():
-        read = read_views(context, struct, frontier)
+        read = context.read_views(struct, frontier)
         children: Dict[int, int] = {}
         for address, owner in frontier.items():
             view = read.get(address)
@@ -195,7 +195,7 @@ def read_profile(context: JemallocContext, allocated_bytes: Optional[int] = None
     if table is None:
         what = "cannot find jemalloc's profile (bt2gctx)"
         raise HeapxError(what, "give the debug file of this build: --debug-dir DIR", code=MISSING_SYMBOLS)
-    gctxs = read_views(context, "prof_gctx_s", _read_table(context, table.address))
+    gctxs = context.read_views("prof_gctx_s", _read_table(context, table.address))
     tdatas = _read_threads(context)
     roots, label = ((address, view["tctxs.rbt_root"]) for address, view in gctxs.items()), "a backtrace's tree of threads"
     nodes, owners = read_forest(context, "prof_tctx_s", "tctx_link", label, roots, MAX_CONTEXTS, lambda view: view["gctx"])
@@ -314,7 +314,7 @@ def _read_frames(context: JemallocContext, gctxs: Dict[int, LayoutView]) -> Dict
     """The words of each backtrace, by gctx."""
     word = context.geometry.word_bytes
     vectors = {address: (view["bt.vec"], min(view["bt.len"], MAX_FRAMES) * word) for address, view in gctxs.items() if view["bt.len"]}
-    read = read_pieces(context, vectors.values())
+    read = context.read_pieces(vectors.values())
     frames: Dict[int, bytes] = {address: b"" for address, view in gctxs.items() if not view["bt.len"]}
     for address, (start, size) in vectors.items():
         if len(read.get(start, b"")) < size:

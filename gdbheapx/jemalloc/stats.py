@@ -12,45 +12,28 @@ from gdbheapx.jemalloc.arenas import (
     PAC,
     UNUSED_STATES,
     ArenaHandle,
+    ArenaView,
     JemallocContext,
     MutexCounters,
     add_lists,
-    add_mapped_bytes,
-    count_active_pages,
-    count_pages,
-    find_hpa_path,
     list_arena_mutexes,
     make_mutex_counters,
     make_rows,
     merge_mutexes,
-    read_arena_memory,
     read_arena_mutexes,
-    read_base,
-    read_column,
-    read_decay_ms,
-    read_global_mutexes,
     read_mutex,
     read_mutex_at,
-    read_views,
 )
 from gdbheapx.jemalloc.decay import BackgroundState, read_background
-from gdbheapx.jemalloc.layouts import (
-    choose_print_form,
-    list_config_names,
-    merges_no_large_flushes,
-    shards_bins,
-    shows_system,
-)
+from gdbheapx.jemalloc.layouts import choose_print_form, list_config_names, merges_no_large_flushes, shards_bins, shows_system
 from gdbheapx.jemalloc.options import (
     ENUM_NAMES,
     OPTIONS,
     Config,
     OptionValue,
-    find_option,
     name_enum_value,
     read_config,
     read_jemalloc_option,
-    read_option_value,
     read_running,
 )
 from gdbheapx.jemalloc.symbols import read_words
@@ -88,10 +71,10 @@ def count_slab_pages(context: JemallocContext) -> Optional[int]:
     return bitmap.size_bytes * bitmap.count * 8 if bitmap is not None else None
 
 
-def count_hpa_dirty(view: LayoutView) -> int:
+def count_hpa_dirty(view: ArenaView) -> int:
     """psset_ndirty of an arena that ever used huge pages; 5.3.1 and later count them among its dirty pages (pa_extra.c:
     pa_shard_ndirty)."""
-    return view.get(find_hpa_path(view) + "psset.stats.merged.ndirty") or 0 if view.get("pa_shard.ever_used_hpa") else 0
+    return view.get(view.find_hpa_path() + "psset.stats.merged.ndirty") or 0 if view.get("pa_shard.ever_used_hpa") else 0
 
 
 def read_hpa_stats(context: JemallocContext, view: LayoutView, slabs: str, purges: str, used: bool, sec: SecStats) -> Figures:
@@ -108,7 +91,7 @@ def read_hpa_stats(context: JemallocContext, view: LayoutView, slabs: str, purge
         tables, per_slab = ["slabs", *tables], count_slab_pages(context)
     row.update({key: view.get(path) if used else 0 for key, path in paths.items()})
     for name in tables:
-        columns = {part: read_column(view, slabs + name, part, context.geometry.little_endian) or [] for part in SLAB_PARTS}
+        columns = {part: view.column(slabs + name, part) or [] for part in SLAB_PARTS}
         rows = []
         for first in range(0, len(columns["ndirty"]), 2):  # pairs of (not huge, huge)
             pair = {"%s_%s" % (part, kind): columns[part][first + at] if used else 0 for kind, at in SLAB_KINDS for part in SLAB_PARTS}
@@ -124,9 +107,9 @@ def read_hpa_stats(context: JemallocContext, view: LayoutView, slabs: str, purge
     return row
 
 
-def read_sec(context: JemallocContext, view: LayoutView) -> SecStats:
+def read_sec(context: JemallocContext, view: ArenaView) -> SecStats:
     """Its bytes, counters and locks over all its shards or bins; empty where it was never used (sec.c: sec_stats_merge)."""
-    shard = find_hpa_path(view)
+    shard = view.find_hpa_path()
     empty: SecStats = 0, {}, make_mutex_counters()
     if not view.get("pa_shard.ever_used_hpa"):
         return empty
@@ -140,7 +123,7 @@ def read_sec(context: JemallocContext, view: LayoutView) -> SecStats:
     if not start or struct not in context.types.structs or not 0 < count <= MAX_SEC_BINS:
         return empty
     try:
-        parts = context.array(struct, start, count)
+        parts = context.read_array(struct, start, count)
     except UnreadableMemory as problem:
         what = "cannot read the small extent cache of the arena at 0x%x" % view.address
         context.report(codes.STATISTICS_UNREADABLE, problem.address, what, None)
@@ -178,7 +161,7 @@ def read_bin_stats(context: JemallocContext, arena: LayoutView) -> List[Figures]
     """Make a row for each bin, by szind. Unreadable if the bins cannot be found; an unreadable one is reported, its figures None."""
     addresses = context.jemalloc.find_bin_addresses(arena)
     struct = context.jemalloc.bin_struct
-    by_address = read_views(context, struct, (address for shards in addresses for address in shards), GAP_BYTES)
+    by_address = context.read_views(struct, (address for shards in addresses for address in shards), GAP_BYTES)
     lock = "lock" if context.types.place(struct, "lock") is not None else "mtx"
     bins = []
     for szind, shards in enumerate(addresses):
@@ -207,19 +190,19 @@ def read_arena_stats(context: JemallocContext, arena: ArenaHandle, cached: Count
     now_ns: CLOCK_MONOTONIC; None on a core, where uptime_ns is not known then.
     """
     view = arena.read()
-    base = read_base(context, view)
+    base = context.read_base(view)
     bins = read_bin_stats(context, view)
     figures: Figures = {}
     if view.has("name"):
         figures["name"] = view.bytes_of("name").split(b"\0")[0].decode("ascii", "replace")
-    created, dirty = view.get("create_time.ns", "create_time"), count_pages(view, "dirty")
+    created, dirty = view.get("create_time.ns", "create_time"), view.count_pages("dirty")
     figures["nthreads"] = view.get("nthreads[0]")
     figures["uptime_ns"] = None if now_ns is None or created is None else max(0, now_ns - created)
     figures["dss"] = name_enum_value("dss", view.get("dss_prec"))
-    figures.update({"%s_decay_ms" % state: read_decay_ms(view, state) for state in UNUSED_STATES})
-    figures["pactive"] = count_active_pages(view)
+    figures.update({"%s_decay_ms" % state: view.read_decay_ms(state) for state in UNUSED_STATES})
+    figures["pactive"] = view.count_active_pages()
     figures["pdirty"] = None if dirty is None else dirty + count_hpa_dirty(view)  # from 5.3.1 with the dirty pages of the HPA
-    figures["pmuzzy"] = count_pages(view, "muzzy")
+    figures["pmuzzy"] = view.count_pages("muzzy")
     figures.update({key: view.get("stats.pa_shard_stats.pac_stats." + path, "stats." + path) for key, path in PURGE_COUNTERS.items()})
     small_bytes = add_values(row["curregs"] and row["curregs"] * info.reg_size_bytes for row, info in zip(bins, context.geometry.bins))
     figures["small"] = {"allocated": small_bytes, **{key: add_values(row.get(key) for row in bins) for key in TOTAL_KEYS}}
@@ -232,7 +215,7 @@ def read_arena_stats(context: JemallocContext, arena: ArenaHandle, cached: Count
     extents = _read_extent_stats(context, view)
     if extents is not None:
         figures["extents"] = extents
-    shard, used = find_hpa_path(view), bool(view.get("pa_shard.ever_used_hpa"))
+    shard, used = view.find_hpa_path(), bool(view.get("pa_shard.ever_used_hpa"))
     if view.has(shard + "psset.stats"):
         hpa = read_hpa_stats(context, view, shard + "psset.stats.", shard + "stats.", used, sec)
         if "sec_bytes" not in hpa:
@@ -241,11 +224,11 @@ def read_arena_stats(context: JemallocContext, arena: ArenaHandle, cached: Count
     return figures
 
 
-def _read_large(context: JemallocContext, view: LayoutView) -> Tuple[Figures, List[Figures]]:
+def _read_large(context: JemallocContext, view: ArenaView) -> Tuple[Figures, List[Figures]]:
     """`large` and `lextents`: curlextents is what was allocated less what was freed; nrequests leaves out, in memory, what went past the
     thread caches. Allocated is the sum of active_bytes from 5.3.1, before of curlextents times the size class."""
     names = ("nmalloc", "ndalloc", "nrequests", "active_bytes", "nflushes")
-    made, freed, cached, active, flushed = (read_column(view, "stats.lstats", name, context.geometry.little_endian) for name in names)
+    made, freed, cached, active, flushed = (view.column("stats.lstats", name) for name in names)
     rows: List[Figures] = []
     if made is not None and freed is not None and cached is not None:
         current = [(a - b) % (1 << 64) for a, b in zip(made, freed)]
@@ -256,11 +239,11 @@ def _read_large(context: JemallocContext, view: LayoutView) -> Tuple[Figures, Li
     return {"allocated": allocated, **sums, "nfills": sums["nmalloc"], "nflushes": sum(flushed) if flushed is not None else None}, rows
 
 
-def _read_memory(context: JemallocContext, view: LayoutView, base: Optional[LayoutView], cached: CountedCaches) -> Figures:
-    page, memory = context.geometry.page_bytes, read_arena_memory(context, view, base)
-    figures: Figures = {"mapped": add_mapped_bytes(context, [memory["mapped"]])}
+def _read_memory(context: JemallocContext, view: ArenaView, base: Optional[LayoutView], cached: CountedCaches) -> Figures:
+    page, memory = context.geometry.page_bytes, context.read_arena_memory(view, base)
+    figures: Figures = {"mapped": context.add_mapped_bytes([memory["mapped"]])}
     for state in ("retained", "pinned"):
-        count = count_pages(view, state)
+        count = view.count_pages(state)
         if count is not None or state == "retained":
             figures[state] = None if count is None else count * page
     figures.update({"base": memory["base"], "internal": memory["internal"]})
@@ -276,7 +259,7 @@ def _read_memory(context: JemallocContext, view: LayoutView, base: Optional[Layo
     return figures
 
 
-def _read_extent_stats(context: JemallocContext, view: LayoutView) -> Optional[List[Figures]]:
+def _read_extent_stats(context: JemallocContext, view: ArenaView) -> Optional[List[Figures]]:
     """Unused extents by page size class and state; None in builds that do not count them (5.0, 5.1)."""
     columns = {}
     for key, (state, member) in EXTENT_COUNTERS.items():
@@ -285,7 +268,7 @@ def _read_extent_stats(context: JemallocContext, view: LayoutView) -> Optional[L
             found: Optional[List[int]] = view.array(path)
         else:
             esets = ["%secache_%s.%s.bin_stats" % (PAC, state, eset) for eset in ("eset", "guarded_eset")]
-            found = add_lists([read_column(view, eset, member, context.geometry.little_endian) for eset in esets])
+            found = add_lists([view.column(eset, member) for eset in esets])
         if found is not None or state != "pinned":
             columns[key] = found
     return make_rows(columns, len(context.geometry.page_classes)) if columns["ndirty"] is not None else None
@@ -310,7 +293,7 @@ def read_destroyed_stats(context: JemallocContext) -> Optional[Figures]:
 
 
 def _make_destroyed(context: JemallocContext, view: LayoutView, stats: LayoutView) -> Figures:
-    order, new = context.geometry.little_endian, stats.has("astats.pa_shard_stats")
+    new = stats.has("astats.pa_shard_stats")
     figures: Figures = {"nthreads": view["nthreads"], "uptime_ns": stats.get("astats.uptime.ns", "astats.uptime")}
     figures["dss"] = context.target.text_at(view["dss"])
     for key in ("dirty_decay_ms", "muzzy_decay_ms", "pactive", "pdirty", "pmuzzy"):
@@ -330,10 +313,10 @@ def _make_destroyed(context: JemallocContext, view: LayoutView, stats: LayoutVie
     figures["mutexes"] = {name: read_mutex_at(stats.view("astats.mutex_prof_data", at), "") for at, name in enumerate(locks)}
     shards = [stats.view("bstats", szind) for szind in range(context.geometry.nbins)]
     figures["bins"] = [_make_bin_row([own], "stats_data." if own.has("stats_data") else "", "mutex_data.") for own in shards]
-    large = {key: read_column(stats, "lstats", key, order) for key in ("curlextents", "nmalloc", "ndalloc", "nrequests")}
+    large = {key: stats.column("lstats", key) for key in ("curlextents", "nmalloc", "ndalloc", "nrequests")}
     figures["lextents"] = make_rows(large, len(context.geometry.size_classes) - context.geometry.nbins)
     if stats.has("estats"):
-        extents = {key: read_column(stats, "estats", key, order) for key in EXTENT_COUNTERS}
+        extents = {key: stats.column("estats", key) for key in EXTENT_COUNTERS}
         figures["extents"] = make_rows(extents, len(context.geometry.page_classes))
     if stats.has("hpastats"):
         start = "hpastats.secstats." if stats.has("hpastats.secstats") else "secstats."
@@ -352,7 +335,7 @@ TEXT_ONLY = {"bins": ("nslabs",), "lextents": ("nmalloc", "ndalloc", "nrequests"
 def merge_arena_stats(context: JemallocContext, entries: Sequence[Figures]) -> Figures:
     """Sum these arenas, arena 0 first. Names and decay times are dropped; uptime is arena 0's."""
     merged: Figures = _sum_entries([{key: value for key, value in entry.items() if key != "name"} for entry in entries])
-    merged["mapped"] = add_mapped_bytes(context, [entry.get("mapped") for entry in entries])
+    merged["mapped"] = context.add_mapped_bytes([entry.get("mapped") for entry in entries])
     merged["uptime_ns"] = entries[0]["uptime_ns"]
     merged["dss"] = ENUM_NAMES["dss"][-1]
     merged["dirty_decay_ms"] = merged["muzzy_decay_ms"] = -1
@@ -389,8 +372,7 @@ def read_malloc_stats(
         if name in config:
             figures["config"][name] = config[name]
         if name == "lazy_lock":
-            place = find_option(context, "config_malloc_conf")
-            figures["config"]["malloc_conf"] = read_option_value(context, "pointer", place) if place is not None else None
+            figures["config"]["malloc_conf"] = read_jemalloc_option(context, "pointer", "config_malloc_conf")[1]
     if context.symbols.find("init_system_thp_mode") is not None and shows_system(version):
         mode = context.variable("init_system_thp_mode", 4)
         figures["system"] = {"thp_mode": name_enum_value("system_thp", mode)}
@@ -429,11 +411,10 @@ def _read_options(context: JemallocContext, config: Config) -> Figures:
     figures: Figures = {}
     if context.symbols.find("opt_malloc_conf_env_var") is not None:
         for name, variable in zip(CONF_TITLES, ("malloc_conf", "opt_malloc_conf_symlink", "opt_malloc_conf_env_var")):
-            place = find_option(context, variable)
-            figures[name] = (read_option_value(context, "pointer", place) if place is not None else None) or ""
+            figures[name] = read_jemalloc_option(context, "pointer", variable)[1] or ""
     for option in OPTIONS:
         if option.needs is None or config.get(option.needs) is not False:
-            has, value = read_jemalloc_option(context, option)
+            has, value = read_jemalloc_option(context, option.kind, option.variable)
             if has:
                 figures[option.name] = value
     return figures
@@ -508,7 +489,7 @@ def _add_totals(context: JemallocContext, entries: Dict[str, Figures], known: Ba
     for key in ("metadata_edata", "metadata_rtree", "metadata_thp", "resident", "mapped", "retained", "pinned"):
         if any(key in row for row in rows):
             figures[key] = add_values([row.get(key) for row in rows])
-    figures["mapped"] = add_mapped_bytes(context, [row.get("mapped") for row in rows])
+    figures["mapped"] = context.add_mapped_bytes([row.get("mapped") for row in rows])
     is_unknown = context.symbols.by_structure and "tcache_slow_s" in context.types.structs  # 5.3.0 brought both
     if context.symbols.find("zero_realloc_count") is not None or is_unknown:
         figures["zero_reallocs"] = context.variable("zero_realloc_count")
@@ -516,7 +497,7 @@ def _add_totals(context: JemallocContext, entries: Dict[str, Figures], known: Ba
     threads = {"num_threads": known.count, "num_runs": known.runs, "run_interval": known.run_interval_ns}
     figures["background_thread"] = threads if on else dict.fromkeys(threads, 0 if on is False else None)
     locks = [thread.mutex for thread in known.running] if on else []
-    figures["mutexes"] = read_global_mutexes(context, [make_mutex_counters(None)] if known.named else locks)
+    figures["mutexes"] = context.read_global_mutexes([make_mutex_counters(None)] if known.named else locks)
     return figures
 
 

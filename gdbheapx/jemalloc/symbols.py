@@ -433,7 +433,7 @@ def prove_layout(jemalloc: Jemalloc, is_own: bool = True) -> Union[Jemalloc, str
 
 def _prove_slab(jemalloc: Jemalloc, arena: int, szind: int, place: int) -> Tuple[str, Optional[str]]:
     """The proof on the slab that the pointer at `place` names now: `held`, `failed`, `none`, `unreadable`, or `unled` below a node of the
-    tree that cannot be read; and why. Of a process that runs the slab may have been given back between two reads, and another be current."""
+    tree that cannot be read; and why. Of a process that runs the slab may be given back between two reads, and another be current."""
     text = ""
     for _ in range(LOOKS):
         try:

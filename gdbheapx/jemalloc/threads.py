@@ -9,11 +9,11 @@ from gdbheapx.errors import UnreadableMemory
 from gdbheapx.hints import hint_command
 from gdbheapx.inferior.base import Thread
 from gdbheapx.jemalloc import codes
-from gdbheapx.jemalloc.arenas import ArenaHandle, JemallocContext, read_column, read_pieces, unpack_pointers, unpack_strided
+from gdbheapx.jemalloc.arenas import ArenaHandle, JemallocContext
 from gdbheapx.jemalloc.layouts import has_short_ncached_max, omits_large_tcache_bins, read_tsd_states
 from gdbheapx.jemalloc.structure import is_tcache, read_sized_word
 from gdbheapx.jemalloc.symbols import read_words
-from gdbheapx.layout.view import LayoutView, Picker
+from gdbheapx.layout.view import LayoutView, Picker, unpack_strided
 from gdbheapx.model import CacheBin, TargetAddress, ThreadCache
 from gdbheapx.units import count_noun
 
@@ -450,14 +450,14 @@ class _BinReader:
 
     def _read_ascending(self, cache: JemallocCache, view: LayoutView, wrong: List[Tuple[int, str]]) -> JemallocCache:
         """Read the bins of 5.0 to 5.2: avail points just above the stack, avail[-ncached .. -1] are its members."""
-        nbins, little = self.context.geometry.nbins, self.context.geometry.little_endian
+        nbins = self.context.geometry.nbins
         nhbins = self.nhbins if self.nhbins is not None else len(self.context.geometry.size_classes)
         limits, stacks = self.most(nhbins), []
         for first, paths, limit in ((0, ("bins_small", "tbins_small"), nbins), (nbins, ("bins_large", "tbins_large"), nhbins)):
             path = view.types.first("tcache_s", *paths)
             if path is None:
                 continue
-            rows = zip(read_column(view, path, "ncached", little) or (), read_column(view, path, "avail", little) or ())
+            rows = zip(view.column(path, "ncached") or (), view.column(path, "avail") or ())
             for szind, (count, avail) in enumerate(rows, first):
                 if szind >= limit:
                     break
@@ -566,7 +566,7 @@ def _read_pointers(context: JemallocContext, stacks: Sequence[CacheStack]) -> "a
     """The pointers of all stacks; those that cannot be read are reported and left out."""
     word, parts = context.geometry.word_bytes, []
     rows = sorted((stack.start, stack.count * word, stack.szind) for stack in stacks if stack.count)
-    data_of = read_pieces(context, [(start, size) for start, size, _ in rows], READ_BYTES)
+    data_of = context.read_pieces([(start, size) for start, size, _ in rows], READ_BYTES)
     for start, size, szind in rows:
         part = data_of.get(start, b"")[:size]
         if len(part) < size:
@@ -574,7 +574,7 @@ def _read_pointers(context: JemallocContext, stacks: Sequence[CacheStack]) -> "a
             text = "cannot read the blocks of size class %d in a thread cache" % szind
             context.report(codes.CACHE_UNREADABLE, start + len(part), text, "they count as used")
         parts.append(part[: len(part) - len(part) % word])
-    return unpack_pointers(context, b"".join(parts))
+    return context.unpack_pointers(b"".join(parts))
 
 
 # ---------------------------------------------------------------------------------------------------- answers

@@ -43,6 +43,14 @@ class LayoutView:
         offsets = range(member.offset, member.offset + member.count * member.size_bytes, member.size_bytes)
         return [int.from_bytes(self._data[at : at + member.size_bytes], self._order, signed=member.signed) for at in offsets]
 
+    def column(self, path: str, member: str) -> Optional[List[int]]:
+        """`member` of each element of the array of structs at `path`; None if this build has no such array or member."""
+        table = self.types.place(self.struct, path)
+        inner = self.types.place(table.struct, member) if table is not None and table.struct else None
+        if table is None or inner is None:
+            return None
+        return unpack_strided(self.bytes_of(path), inner.offset, table.size_bytes, inner.size_bytes, self._order == "little", inner.signed)
+
     def numbers(self, path: str) -> Any:
         """An array of unsigned numbers as array('Q'), for long ones."""
         member = self._find_member(path)
@@ -80,6 +88,16 @@ class LayoutView:
         if member is None:
             raise KeyError("%s.%s" % (self.struct, path))
         return member
+
+
+def unpack_strided(data: bytes, offset: int, stride: int, size_bytes: int, little_endian: bool, signed: bool = False) -> List[int]:
+    """Integers every `stride` bytes from `offset` on."""
+    if size_bytes in LETTERS and offset % size_bytes == 0 and stride % size_bytes == 0:
+        letter = LETTERS[size_bytes].lower() if signed else LETTERS[size_bytes]
+        numbers = struct.unpack_from("%s%d%s" % ("<" if little_endian else ">", len(data) // size_bytes, letter), data)
+        return list(numbers[offset // size_bytes :: stride // size_bytes])
+    order, ends = byte_order(little_endian), range(offset, len(data) - size_bytes + 1, stride)
+    return [int.from_bytes(data[at : at + size_bytes], order, signed=signed) for at in ends]
 
 
 def read_view(target: Target, types: TypeSet, struct: str, address: int) -> LayoutView:

@@ -13,7 +13,7 @@ from gdbheapx import kernel as kernels
 from gdbheapx.allocators.records import heap_context
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.target import ElfTarget, open_elf_target
-from gdbheapx.jemalloc import arenas, find
+from gdbheapx.jemalloc import find
 from gdbheapx.jemalloc.allocator import JemallocMalloc
 from gdbheapx.jemalloc.entry import ALLOCATOR
 from gdbheapx.layout.view import LayoutView
@@ -170,7 +170,7 @@ class Patient(DamagedCore):
         ranges += [("leaf", node, node + self.leaf_bytes) for _, node in self.leaves()]
         for arena in self.malloc.arena_list():
             ranges.append(("arena", arena.address, arena.address + self.types.size_bytes("arena_s")))
-            ranges += [("base", start, end) for start, end in arenas.list_base_blocks(context, arena)]
+            ranges += [("base", start, end) for start, end in context.list_base_blocks(arena)]
         pack, module = self.jemalloc.symbols.pack, self.jemalloc.module
         writable = [mapping for mapping in self.target.mappings() if mapping.writable]
         for offset, size in pack.symbols.values() if pack is not None else ():

@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Optional, Tuple
 
 import pytest
 
-from gdbheapx.jemalloc import arenas, extents, threads
+from gdbheapx.jemalloc import extents, threads
 from gdbheapx.jemalloc.arenas import ArenaHandle
 from gdbheapx.jemalloc.layouts import Version
 from gdbheapx.kernel.jemalloc import records as api
@@ -79,7 +79,7 @@ class Shard:
         self.world = World(version)
         self.address = self.world.struct("arena_s")
         self.arena = ArenaHandle(0, self.address, "auto", self.world.context)
-        self.path = arenas.find_hpa_path(self.arena.read())
+        self.path = self.arena.read().find_hpa_path()
         self.put("pa_shard.ever_used_hpa", 1)
 
     def put(self, path: str, value: int) -> None:

@@ -3,11 +3,15 @@
 Files: jemalloc/arenas.py, jemalloc/text.py, jemalloc/options.py, jemalloc/stats.py.
 """
 
+from types import SimpleNamespace
+
 import pytest
 
 from gdbheapx.inferior.base import TypeSet
 from gdbheapx.jemalloc import arenas, options, stats
 from gdbheapx.jemalloc import text as tunables_page
+from gdbheapx.jemalloc.arenas import JemallocContext
+from gdbheapx.layout.view import unpack_strided
 
 LOCK = {"num_ops": 7, "num_wait": 1, "num_spin_acq": 2, "num_owner_switch": 3, "total_wait_time": 100, "max_wait_time": 60, "max_num_thds": 2}
 FORM = (13, 10, True)
@@ -21,8 +25,8 @@ def test_strided(little):
     """Every member of an array of structs, in words and in other sizes, of either byte order."""
     order = "little" if little else "big"
     data = b"".join(value.to_bytes(8, order) + (value + 100).to_bytes(4, order) + bytes(4) for value in range(5))
-    assert arenas.unpack_strided(data, 0, 16, 8, little) == [0, 1, 2, 3, 4]
-    assert arenas.unpack_strided(data, 8, 16, 4, little) == [100, 101, 102, 103, 104]
+    assert unpack_strided(data, 0, 16, 8, little) == [0, 1, 2, 3, 4]
+    assert unpack_strided(data, 8, 16, 4, little) == [100, 101, 102, 103, 104]
 
 
 def test_columns_that_are_missing():
@@ -75,15 +79,9 @@ def arena(index, **more):
 def test_sum_of_arenas(version, flushes):
     """Counters are added up, uptime is the first one's, and what belongs to one arena is nobody's; 5.2 forgets flushes of large blocks."""
 
-    class Context:
-        class jemalloc:
-            pass
-
-        class geometry:
-            word_bytes = 8
-
-    Context.jemalloc.version = version
-    merged = stats.merge_arena_stats(Context, [arena(0, mapped=8192), arena(1, mapped=2**64 - 4096)])
+    jemalloc = SimpleNamespace(version=version, geometry=SimpleNamespace(word_bytes=8))
+    context = JemallocContext(None, jemalloc, *[None] * 5)
+    merged = stats.merge_arena_stats(context, [arena(0, mapped=8192), arena(1, mapped=2**64 - 4096)])
     assert merged["nthreads"] == 3
     assert merged["mapped"] == 4096  # a counter below 0 is a part of a sum of size_t
     assert "name" not in merged
@@ -92,7 +90,7 @@ def test_sum_of_arenas(version, flushes):
     assert merged["mutexes"]["base"]["max_wait_time"] == 1
     assert merged["bins"][0]["curregs"] == 10
     assert merged["bins"][0]["mutex"]["num_ops"] == 14
-    unknown = stats.merge_arena_stats(Context, [arena(0), arena(1, nthreads=None)])
+    unknown = stats.merge_arena_stats(context, [arena(0), arena(1, nthreads=None)])
     assert unknown["nthreads"] is None
 
 
@@ -116,7 +114,7 @@ TAKEN = ("muzzy_decay_ms:0x7", "narenas:default", "bin_shards:1-160:4", "experim
 def test_options_that_are_not_in_force(monkeypatch):
     """What no release takes and what jemalloc holds otherwise; of several settings the last counts, and what nothing tells is not accused."""
     known = {"tcache": True, "muzzy_decay_ms": 7, "background_thread": True}
-    monkeypatch.setattr(options, "read_jemalloc_option", lambda context, option: (True, known.get(option.name)))
+    monkeypatch.setattr(options, "read_jemalloc_option", lambda context, kind, variable: (True, known.get(variable[4:])))
 
     class Context:
         class symbols:

@@ -10,8 +10,8 @@ import pytest
 
 from gdbheapx import arch
 from gdbheapx.inferior.base import DebugHint, Mapping, Module, Thread
-from gdbheapx.jemalloc import arenas, find, layouts
-from gdbheapx.jemalloc.arenas import unpack_pointers
+from gdbheapx.jemalloc import find, layouts
+from gdbheapx.jemalloc.arenas import JemallocContext
 from gdbheapx.jemalloc.find import NotReadable
 from gdbheapx.jemalloc.layouts import RtreeShape, list_rtree_shapes, make_rtree_shape
 from tests.support.builders.jemalloc import LIBRARY, FakeMemory
@@ -82,7 +82,7 @@ def test_pointers_of_the_target(word_bytes: int, order: Any) -> None:
     """They are numbers of 64 bits here, as kernels take them, whatever they are there."""
     geometry: Any = SimpleNamespace(word_bytes=word_bytes, little_endian=order == "little")
     context: Any = SimpleNamespace(geometry=geometry)
-    found = unpack_pointers(context, b"".join(value.to_bytes(word_bytes, order) for value in (0, 0xF7A7F6F0)))
+    found = JemallocContext.unpack_pointers(context, b"".join(value.to_bytes(word_bytes, order) for value in (0, 0xF7A7F6F0)))
     assert (found.typecode, list(found)) == ("Q", [0, 0xF7A7F6F0])
 
 
@@ -115,6 +115,7 @@ def test_who_is_inside(pc: Any, words: List[int], told: str) -> None:
     )
     module = SimpleNamespace(base=JEMALLOC, name=NAMES[JEMALLOC])
     geometry = SimpleNamespace(word_bytes=8, little_endian=True)
-    context: Any = SimpleNamespace(target=target, jemalloc=SimpleNamespace(module=module), geometry=geometry)
-    found = arenas.find_threads_inside(context)
+    jemalloc: Any = SimpleNamespace(module=module, geometry=geometry)
+    made: Any = (target, jemalloc, None, None, None, None, None)
+    found = JemallocContext(*made).find_threads_inside()
     assert found == ([7] if told == "surely" else [], [7] if told == "maybe" else [])
