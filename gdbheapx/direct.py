@@ -26,8 +26,14 @@ def open_source(asked: GlobalOptions) -> TargetSource:
     if sysroot and not os.path.isdir(sysroot):
         hint = "give the file tree of the machine the target ran on with --sysroot DIR"
         raise HeapxError("folder %s not found" % asked.sysroot, hint, code=FILE_NOT_FOUND)
-    check_executable(asked.exe)
-    program = os.path.abspath(asked.exe) if asked.exe else None
+    program, hint = os.path.abspath(asked.exe) if asked.exe else None, "give the program with --exe FILE"
+    try:
+        if asked.exe is not None:
+            ElfFile(asked.exe)
+    except OSError as error:
+        raise HeapxError("cannot read the executable %s: %s" % (asked.exe, error.strerror), hint, code=FILE_UNREADABLE)
+    except ValueError:
+        raise HeapxError("the executable %s is not an ELF file" % asked.exe, hint, code=WRONG_FILE)
     if asked.core is None:
         if asked.pid and os.environ.get(DUMPED):
             from gdbheapx.addon_loader import load_capability
@@ -45,18 +51,6 @@ def open_source(asked: GlobalOptions) -> TargetSource:
     from gdbheapx.snapshot.container import hide_secrets
 
     return CoreSource("/proc/self/fd/%s" % unpacked[0], program, sysroot, name=hide_secrets(asked.core), trouble=unpacked[1] or None)
-
-
-def check_executable(path: Optional[str]) -> None:
-    """--exe must name a program that can be read."""
-    hint = "give the program with --exe FILE"
-    try:
-        if path is not None:
-            ElfFile(path)
-    except OSError as error:
-        raise HeapxError("cannot read the executable %s: %s" % (path, error.strerror), hint, code=FILE_UNREADABLE)
-    except ValueError:
-        raise HeapxError("the executable %s is not an ELF file" % path, hint, code=WRONG_FILE)
 
 
 def debug_directories(asked: GlobalOptions) -> List[str]:

@@ -298,8 +298,10 @@ class CoreNotes:
                 status, extra, vectors = desc, b"", []
             elif name == b"CORE" and kind == NT_PRPSINFO:
                 self._read_prpsinfo(desc)
-            elif name == b"CORE" and kind == NT_SIGINFO and len(self.threads) == 0:
-                self._read_siginfo(desc)
+            elif name == b"CORE" and kind == NT_SIGINFO and not self.threads and len(desc) >= 12:
+                # si_signo, si_errno, si_code: a code above 0 is the kernel's own, that of raise() is SI_TKILL
+                signal, _, code = struct.unpack_from(self._header.order + "3i", desc)
+                self._signal = signal if code > 0 or code == SI_TKILL else None
             elif name == b"CORE" and kind == NT_AUXV:
                 self.auxv.update(elf.parse_auxv(self._header, desc))
             elif name == b"CORE" and kind == NT_FILE:
@@ -324,12 +326,6 @@ class CoreNotes:
         pc, sp, pointer = elf.decode_registers(self._header, status[registers_at:], extra)
         self.threads.append(Thread(lwp, None, pointer, sp, pc))
         self.register_sets[lwp] = [status[registers_at:], *vectors]
-
-    def _read_siginfo(self, desc: bytes) -> None:
-        """The first thread's siginfo: si_signo, si_errno, si_code. A code above 0 is the kernel's own, that of raise() is SI_TKILL."""
-        if len(desc) >= 12:
-            signal, _, code = struct.unpack_from(self._header.order + "3i", desc)
-            self._signal = signal if code > 0 or code == SI_TKILL else None
 
     def _read_prpsinfo(self, desc: bytes) -> None:
         """elf_prpsinfo: pid, comm and psargs."""
@@ -547,8 +543,9 @@ Contradiction = Tuple[Optional[int], str]
 """(address, what is wrong)."""
 
 
-def find_contradictions(core: CoreFile, objects: Sequence[Loaded], page: int) -> List[problems.Diagnostic]:
-    """Return the first contradictions among the core's headers, notes and loaded objects."""
+def find_damage(core: CoreFile, objects: Sequence[Loaded], threads: Sequence[Thread], page: int) -> List[problems.Diagnostic]:
+    """Return the first contradictions among the core's headers, notes and loaded objects, and the first data segment of an object and the
+    first stack that it does not have; of what is missing nothing where program headers were cut off."""
     hint = "copy the core again, or take a new one"
     checks = (
         _check_types(core),
@@ -559,11 +556,20 @@ def find_contradictions(core: CoreFile, objects: Sequence[Loaded], page: int) ->
         _check_segments(core, objects, page),
     )
     firsts = [next(check, None) for check in checks]  # of a kind the others mostly follow from the first
-    return [
+    damage = [
         problems.Diagnostic(problems.CORE_DAMAGED, first[0], "the core is damaged: " + first[1], hint)
         for first in firsts
         if first is not None
     ]
+    if core.missing_headers > 0:
+        return damage
+    mapped = RangeIndex((load.start, load.end) for load in core.loads)
+    writable = RangeIndex((load.start, load.end) for load in core.loads if load.flags & elf.PF_W and load.flags & elf.PF_R)
+    # gdb gives no header to what of a file nobody has written to
+    clean = RangeIndex(() if core.is_by_kernel else ((file.start, file.end) for file in core.notes().files))
+    missing = (next(_find_missing_data(objects, mapped, writable, clean, page), None), next(_find_missing_stacks(threads, writable), None))
+    hint = "without it no block can be called leaked: " + hint
+    return damage + [problems.Diagnostic(problems.ROOTS_MISSING, *one, hint) for one in missing if one is not None]
 
 
 def _check_types(core: CoreFile) -> Iterator[Contradiction]:
@@ -657,20 +663,6 @@ def _check_segments(core: CoreFile, objects: Sequence[Loaded], page: int) -> Ite
 
 FAULTS = (7, 11)
 """SIGBUS and SIGSEGV: the stack pointer of the thread that died may be what went wrong."""
-
-
-def find_missing_roots(core: CoreFile, objects: Sequence[Loaded], threads: Sequence[Thread], page: int) -> List[problems.Diagnostic]:
-    """The first data segment of an object and the first stack that the core does not have; nothing where program headers were cut off."""
-    if core.missing_headers > 0:
-        return []
-    mapped = RangeIndex((load.start, load.end) for load in core.loads)
-    writable = RangeIndex((load.start, load.end) for load in core.loads if load.flags & elf.PF_W and load.flags & elf.PF_R)
-    # gdb gives no header to what of a file nobody has written to
-    clean = RangeIndex(() if core.is_by_kernel else ((file.start, file.end) for file in core.notes().files))
-    checks = (_find_missing_data(objects, mapped, writable, clean, page), _find_missing_stacks(threads, writable))
-    found = [next(check, None) for check in checks]
-    hint = "without it no block can be called leaked: copy the core again, or take a new one"
-    return [problems.Diagnostic(problems.ROOTS_MISSING, one[0], one[1], hint) for one in found if one is not None]
 
 
 def _find_missing_data(

@@ -563,22 +563,18 @@ class CoreSource(TargetSource):
     def undumped_files(self) -> Sequence[Tuple[int, int, str]]:
         return [(entry.start, entry.end, entry.name) for entry in self.core.undumped_files()]
 
-    def _what_is_cut(self) -> Optional[str]:
-        core = self.core
-        if core.missing_headers > 0:
-            return "it ends within its program headers; %d of them are missing, with all memory that they describe" % core.missing_headers
-        if core.missing_bytes:
-            return "%d bytes of memory are missing" % core.missing_bytes
-        if core.missing_note_bytes:
-            return "%d bytes of its notes are missing, which tell threads and mapped files" % core.missing_note_bytes
-        return None
-
     def lost_bytes(self) -> Optional[int]:
         core = self.core
         return None if core.missing_headers > 0 or core.lacks_private_memory or self._trouble is not None else core.missing_bytes
 
     def problems(self) -> List[Diagnostic]:
-        core, lost = self.core, self._what_is_cut()
+        core, lost = self.core, None
+        if core.missing_headers > 0:
+            lost = "it ends within its program headers; %d of them are missing, with all memory that they describe" % core.missing_headers
+        elif core.missing_bytes:
+            lost = "%d bytes of memory are missing" % core.missing_bytes
+        elif core.missing_note_bytes:
+            lost = "%d bytes of its notes are missing, which tell threads and mapped files" % core.missing_note_bytes
         whole = "the core is truncated: %s (the file has %d bytes of %d)" % (lost, core.file_bytes, core.claimed_end)
         overlap = "the core is damaged: its program headers overlap, and memory in two of them is counted once"
         which = "a segment lies" if core.outside == 1 else "%d segments lie" % core.outside

@@ -247,17 +247,17 @@ class ElfTarget(Target):
 
     def modules(self) -> Sequence[Module]:
         if self._modules is None:
-            self._modules = [self._make_module(loaded) for loaded in self.link_map().objects()]
+            modules: List[Module] = []
+            for loaded in self.link_map().objects():
+                key = (loaded.base, loaded.name or self.executable or "")
+                if key not in self._build_ids:
+                    self._build_ids[key] = loaded.build_id()
+                link = self.source.program_link() if loaded.is_executable else None
+                module = Module(key[1], loaded.base, loaded.is_executable, self._build_ids[key], None, link)
+                has_debug_info = any(file.has_section(".debug_info") for file in self.symbol_files(module))
+                modules.append(module._replace(has_debug_info=has_debug_info))
+            self._modules = modules
         return self._modules
-
-    def _make_module(self, loaded: Loaded) -> Module:
-        name = loaded.name or self.executable or ""
-        link = self.source.program_link() if loaded.is_executable else None
-        key = (loaded.base, name)
-        if key not in self._build_ids:
-            self._build_ids[key] = loaded.build_id()
-        module = Module(name, loaded.base, loaded.is_executable, self._build_ids[key], None, link)
-        return module._replace(has_debug_info=any(file.has_section(".debug_info") for file in self.symbol_files(module)))
 
     def loaded_at(self, base: int) -> Optional[Loaded]:
         """The entry of the dynamic linker's list with this base."""
@@ -823,19 +823,14 @@ class ElfTarget(Target):
     def dynamic_symbol(self, name: str) -> Optional[Symbol]:
         if name not in self._dynamics:
             bound = look_up_symbol(self.link_map().searched(), name)
-            if bound is not None and name in LINKERS_OWN and self._is_linker_alone(bound[0].base):
-                bound = None
+            if bound is not None and name in LINKERS_OWN and bound[0].base == self.auxv().get(AT_BASE):
+                starts = look_up_symbol(self.link_map().searched(), "__libc_start_main")
+                is_linker_alone = starts is None or starts[0].base != bound[0].base  # not the C library as well
+                bound = None if is_linker_alone else bound
             modules = (module for module in self.modules() if bound is not None and module.base == bound[0].base)
             module = next(modules, None)
             self._dynamics[name] = Symbol(name, bound[1], module, "symbol") if bound is not None and module is not None else None
         return self._dynamics[name]
-
-    def _is_linker_alone(self, base: int) -> bool:
-        """Return True if the object at `base` is a dynamic linker and not the C library as well."""
-        if base != self.auxv().get(AT_BASE):
-            return False
-        starts = look_up_symbol(self.link_map().searched(), "__libc_start_main")
-        return starts is None or starts[0].base != base
 
     def debug_hint(self, module: Module, packages: Packages = ()) -> DebugHint:
         build_id, root = module.build_id, self.source.sysroot
@@ -876,16 +871,11 @@ class ElfTarget(Target):
         if not self.link_map().complete:
             what = "the dynamic linker's list of loaded objects is damaged or cut; later objects are missing"
             diagnostics.append(Diagnostic(OBJECTS_CUT, None, what, None))
-        return diagnostics + self._damage_of_core()
-
-    def _damage_of_core(self) -> List[Diagnostic]:
         if self._damage is None:
-            self._damage = []
-            if isinstance(self.source, CoreSource):
-                core, objects = self.source.core, self.link_map().objects()
-                self._damage = core_file.find_contradictions(core, objects, self.page_bytes)
-                self._damage += core_file.find_missing_roots(core, objects, self.threads(), self.page_bytes)
-        return self._damage
+            core = self.source.core if isinstance(self.source, CoreSource) else None
+            known = None if core is None else core_file.find_damage(core, self.link_map().objects(), self.threads(), self.page_bytes)
+            self._damage = known or []
+        return diagnostics + self._damage
 
     def _nothing_loaded(self) -> Diagnostic:
         at = self.auxv().get(AT_PHDR)

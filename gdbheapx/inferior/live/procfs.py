@@ -11,6 +11,9 @@ from gdbheapx.inferior.base import Mapping
 from gdbheapx.inferior.elf.file import ElfHeader, parse_auxv, parse_header
 from gdbheapx.problems import ALREADY_TRACED, NO_PROCESS, NOT_PERMITTED, PROC_UNUSABLE, PROCESS_ENDED
 
+ARGUMENTS, ENVIRONMENT = 45, 47
+"""Fields of /proc/PID/stat, from the name on: arg_start and env_start (proc_pid_stat(5)); the end of each follows."""
+
 
 def slurp_file(path: str, bytes_at_once: int = 1 << 16) -> Optional[bytes]:
     """The contents of a small file; None if it cannot be read."""
@@ -270,18 +273,6 @@ def monotonic_ns(pid: int) -> Optional[int]:
     return time.clock_gettime_ns(time.CLOCK_MONOTONIC)
 
 
-def environment_range(pid: int) -> Optional[Tuple[int, int]]:
-    """Return the range (start, end) of its memory with the environment that the process was started with; None if that may not be known.
-    It has the content of /proc/PID/environ, which brings pages in from swap unannounced (fields env_start and env_end: proc_pid_stat(5)).
-    """
-    return _find_range(pid, 47)
-
-
-def argument_range(pid: int) -> Optional[Tuple[int, int]]:
-    """Return the range (start, end) of its memory with its command line (arg_start, arg_end), or None."""
-    return _find_range(pid, 45)
-
-
 def uptime_s(pid: int) -> Optional[int]:
     """Return the seconds that it has run (starttime), or None."""
     fields = read_stat(proc_entry_number(pid))
@@ -295,7 +286,10 @@ def read_stat(number: int) -> List[bytes]:
     return (slurp_file("/proc/%d/stat" % number) or b"").rpartition(b")")[2].split()
 
 
-def _find_range(pid: int, place: int) -> Optional[Tuple[int, int]]:
+def find_words_range(pid: int, place: int) -> Optional[Tuple[int, int]]:
+    """Return the range (start, end) of its memory with its ARGUMENTS, or with the ENVIRONMENT that it was started with; None if that may not
+    be known. It has the content of /proc/PID/environ, which brings pages in from swap unannounced.
+    """
     fields = read_stat(proc_entry_number(pid))
     start, end = (int(fields[place]), int(fields[place + 1])) if len(fields) > place + 1 else (0, 0)
     return (start, end) if start < end else None

@@ -15,6 +15,7 @@ import ctypes
 import errno
 import functools
 import os
+import re
 import shlex
 import time
 from array import array
@@ -447,7 +448,8 @@ class LiveSource(TargetSource):
     @functools.cached_property
     def _huge_setting(self) -> Optional[str]:
         """The machine's: asked once, before the process is stopped."""
-        return usage.read_machine_setting()
+        setting = re.search(r"\[(\w+)\]", (procfs.slurp_file(usage.SETTING) or b"").decode("ascii", "replace"))
+        return setting.group(1) if setting else None
 
     def huge_pages(self) -> HugePages:
         return self._as_it_was("huge_pages", lambda: usage.find_huge_pages(self._pid, self._huge_setting))
@@ -476,7 +478,7 @@ class LiveSource(TargetSource):
     def identity(self) -> Identity:
         """Asked for first while the process is there."""
         if self._identity is None:
-            place = procfs.argument_range(self._pid)
+            place = procfs.find_words_range(self._pid, procfs.ARGUMENTS)
             text = self.read_prefix(place[0], min(place[1] - place[0], MOST_ARGUMENTS)).rstrip(b"\0") if place else b""
             words = text.decode("utf-8", "replace").split("\0")
             program = choose_program_name(procfs.thread_name(self._pid, self._pid), words[0], self.executable)
@@ -504,7 +506,7 @@ class LiveSource(TargetSource):
         return [Thread(lwp, procfs.thread_name(self._pid, lwp), None, None, None) for lwp in lwps]
 
     def environment_variable(self, name: str) -> Optional[str]:
-        place, prefix = procfs.environment_range(self._pid), name.encode() + b"="
+        place, prefix = procfs.find_words_range(self._pid, procfs.ENVIRONMENT), name.encode() + b"="
         for entry in self.read_prefix(place[0], place[1] - place[0]).split(b"\0") if place else ():
             if entry.startswith(prefix):
                 return entry[len(prefix) :].decode("utf-8", "surrogateescape")

@@ -205,12 +205,6 @@ def map_device_types(text: bytes) -> Dict[str, str]:
     return {"%02x:%02x" % tuple(map(int, mount.device.split(":"))): os.fsdecode(mount.kind) for mount in files.parse_mounts(text)}
 
 
-def read_machine_setting() -> Optional[str]:
-    """Return the word in brackets of transparent_hugepage/enabled."""
-    setting = re.search(r"\[(\w+)\]", (procfs.slurp_file(SETTING) or b"").decode("ascii", "replace"))
-    return setting.group(1) if setting else None
-
-
 def find_huge_pages(pid: int, setting: Optional[str]) -> HugePages:
     """Return the huge page settings and locked bytes of one process."""
     fields = procfs.read_process_status(pid)

@@ -18,7 +18,7 @@ from typing import Dict, FrozenSet, Iterable, Iterator, List, Mapping, NamedTupl
 
 from gdbheapx.analysis.census.world import World
 from gdbheapx.analysis.reachability.heap_graph import find_module_at
-from gdbheapx.analysis.reachability.paths import ALL_WORDS, LAST_BIT
+from gdbheapx.analysis.reachability.paths import ALL_WORDS, LAST_BIT, Namer
 from gdbheapx.kernel.blocks.graph_queries import Counting
 from gdbheapx.kernel.blocks.signatures import AT_LEAST, AT_MOST, EQUAL, Condition, SignatureRow, Signed
 
@@ -656,8 +656,8 @@ DEBUG_BYTES = 32
 """Of PYTHONMALLOC=debug around each block."""
 
 
-class Masks:
-    """Masks by the names of types."""
+class PyMasks(Namer):
+    """Part of the namer of CPython's objects that answers by the names of types."""
 
     def __init__(self, values: PyValues, dicts: Iterable[int]) -> None:
         """Take the dicts of modules."""
@@ -668,26 +668,26 @@ class Masks:
             self._named.setdefault(py_type.name, []).append(py_type)
         self._made: Dict[str, int] = {}
 
-    def of(self, name: Optional[str]) -> int:
-        if name is None or name not in self._named:
+    def owning_words(self, signature: Optional[str]) -> int:
+        if signature is None or signature not in self._named:
             return ALL_WORDS
-        if name not in self._made:
+        if signature not in self._made:
             links, owned = 0, 0
-            for py_type in self._named[name]:
+            for py_type in self._named[signature]:
                 owned |= self._mask_owned(py_type)
                 links |= self._mask_links(py_type)
-            self._made[name] = owned & ~links
-        return self._made[name]
+            self._made[signature] = owned & ~links
+        return self._made[signature]
 
-    def offset(self, name: Optional[str]) -> int:
+    def object_offset(self, signature: Optional[str]) -> int:
         """Return the offset of the object in its block; 0 if types of that name differ."""
-        offsets = {self._find_shift(py_type) + py_type.head_bytes for py_type in self._named.get(name or "", ())}
+        offsets = {self._find_shift(py_type) + py_type.head_bytes for py_type in self._named.get(signature or "", ())}
         return offsets.pop() if len(offsets) == 1 else 0
 
-    def items(self, name: Optional[str]) -> Tuple[int, int]:
+    def items(self, signature: Optional[str]) -> Tuple[int, int]:
         """Return where the items of tuples and numbers begin in a block, and their size; (0, 0) for others, and if types of that name
         differ."""
-        found = {self._read_item_layout(py_type) for py_type in self._named.get(name or "", ())}
+        found = {self._read_item_layout(py_type) for py_type in self._named.get(signature or "", ())}
         return found.pop() if len(found) == 1 else (0, 0)
 
     def _read_item_layout(self, py_type: PyType) -> Tuple[int, int]:
@@ -697,8 +697,8 @@ class Masks:
             return 0, 0
         return GC_HEAD + py_type.basic_bytes, self._values.word(py_type.address + ITEM) & 0xFF
 
-    def counting(self, name: Optional[str]) -> Counting:
-        types = self._named.get(name or "", ())
+    def counting(self, signature: Optional[str]) -> Counting:
+        types = self._named.get(signature or "", ())
         begins = {(self._find_shift(py_type) + py_type.head_bytes, py_type.flags & HAS_GC) for py_type in types}
         if len(begins) != 1:
             return Counting()
@@ -709,20 +709,11 @@ class Masks:
                 more |= _mask_words(begin + offset, begin + offset + WORD)
             for body in list_bodies(self._values.types, py_type):
                 own |= _mask_words(body.offset, body.offset + WORD) if body.name in COUNTING_BODIES else 0
-        return Counting(self.of(name), more, own, begin // WORD + 1, int(bool(is_visited)))
+        return Counting(self.owning_words(signature), more, own, begin // WORD + 1, int(bool(is_visited)))
 
-    def is_of_program(self, name: Optional[str]) -> bool:
+    def is_of_program(self, signature: Optional[str]) -> bool:
         """Return True for a class made by Python code, as far as its flags show."""
-        return any(py_type.flags & HEAP_TYPE for py_type in self._named.get(name or "", ()))
-
-    def has_frame(self, name: Optional[str]) -> bool:
-        """Return True if objects of such a type may contain a frame, whose stack has an end."""
-        return any(kin.name in WITH_FRAME for py_type in self._named.get(name or "", ()) for kin in self._values.types.family(py_type))
-
-    def frame_offset(self, name: Optional[str]) -> Optional[int]:
-        """Return the offset of a generator's frame in its block, since 3.11; None for other objects."""
-        layout = self._values.layout
-        return self.offset(name) + layout.generator_frame if layout.release >= 11 and name in GENERATORS else None
+        return any(py_type.flags & HEAP_TYPE for py_type in self._named.get(signature or "", ()))
 
     def _find_shift(self, py_type: PyType) -> int:
         if not self._values.types.shifts[0]:

@@ -32,8 +32,9 @@ from gdbheapx.addons.runtimes.cpython.objects import (
     TUPLE,
     TYPE,
     VALUES,
+    WITH_FRAME,
     WORD,
-    Masks,
+    PyMasks,
     PySegment,
     PyType,
     PyValues,
@@ -42,8 +43,7 @@ from gdbheapx.addons.runtimes.cpython.objects import (
 from gdbheapx.analysis.addon_answers import Collector
 from gdbheapx.analysis.reachability import paths as steps
 from gdbheapx.analysis.reachability.heap_graph import find_module_at
-from gdbheapx.analysis.reachability.paths import TEXT_BYTES, TEXT_WORDS, Hop, Namer, PathMove, PathStep, Start, decode_text
-from gdbheapx.kernel.blocks.graph_queries import Counting
+from gdbheapx.analysis.reachability.paths import TEXT_BYTES, TEXT_WORDS, Hop, PathMove, PathStep, Start, decode_text
 from gdbheapx.model import TargetAddress
 
 NDARRAY = "numpy.ndarray"
@@ -126,17 +126,17 @@ class PyPosition(NamedTuple):
     """Of a deque's block, from the end where the path began; of something of which no more is known its size."""
 
 
-class PyNamer(Namer):
+class PyNamer(PyMasks):
     """Namer of CPython's objects."""
 
     def __init__(self, values: PyValues, memory: Sequence[PySegment]) -> None:
-        self._values, self._memory = values, memory
+        self._memory = memory
         self._interpreter = interpreter.find_interpreter(values, memory)
         self._modules = list(interpreter.list_python_modules(values, self._interpreter)) if self._interpreter is not None else []
-        dicts = [values.word(module + MODULE_DICT) for _, module in self._modules]
+        super().__init__(values, [values.word(module + MODULE_DICT) for _, module in self._modules])
         self._shared_keys: Dict[int, Sequence[Optional[str]]] = {}
         """What instances of a class call their values, by where its keys are."""
-        self._steps, self._masks, self._frames = PyPointers(values), Masks(values, dicts), PyFrames(values)
+        self._steps, self._frames = PyPointers(values), PyFrames(values)
 
     def starts(self) -> Iterator[Start]:
         """Yield modules, then variables of frames."""
@@ -193,14 +193,6 @@ class PyNamer(Namer):
                 if self._values.is_object(value):
                     yield Start(value, (first, PathStep(steps.LOCAL, name, TargetAddress(value))))
 
-    def counting(self, signature: Optional[str]) -> Optional[Counting]:
-        """See Namer."""
-        return self._masks.counting(signature)
-
-    def is_of_program(self, signature: Optional[str]) -> bool:
-        """See Namer."""
-        return self._masks.is_of_program(signature)
-
     def collector(self) -> Collector:
         """See Namer."""
         found = self._interpreter
@@ -211,24 +203,16 @@ class PyNamer(Namer):
         if self._interpreter is not None:
             yield from interpreter.list_frozen(self._values, interpreter.read_collector(self._values, self._memory, self._interpreter)[1])
 
-    def object_offset(self, signature: Optional[str]) -> int:
-        """See Masks."""
-        return self._masks.offset(signature)
-
-    def owning_words(self, signature: Optional[str]) -> int:
-        """See Masks."""
-        return self._masks.of(signature)
-
-    def items(self, signature: Optional[str]) -> Tuple[int, int]:
-        """See Masks."""
-        return self._masks.items(signature)
-
     def live_end(self, signature: Optional[str]) -> Optional[Callable[[int], Optional[int]]]:
         """See Namer: of what has a frame in it."""
-        if not self._masks.has_frame(signature):
+        types, layout = self._values.types, self._values.layout
+        kin = (kin.name for py_type in self._named.get(signature or "", ()) for kin in types.family(py_type))
+        if not any(name in WITH_FRAME for name in kin):
             return None
-        frame = self._masks.frame_offset(signature)
-        return self._steps.end_in if frame is None else lambda block: self._frames.stack_end(block + frame)
+        if layout.release < 11 or signature not in GENERATORS:
+            return self._steps.end_in
+        frame = self.object_offset(signature) + layout.generator_frame
+        return lambda block: self._frames.stack_end(block + frame)
 
     def begin_path(self, start: Start) -> PathMove:
         """See Namer. The dict of a class is named only where the path ends at it."""
@@ -488,22 +472,11 @@ class PyPointers:
 
     def __init__(self, values: PyValues) -> None:
         self._values, self._fields, self.frames = values, PyFields(values), PyFrames(values)
-        self._by_kind: Dict[str, Callable[[PyPosition, int, int], Optional[PathMove]]] = {
-            TABLE: self._of_table,
-            SPLIT: self._of_split,
-            ITEMS: self._of_items,
-            SET: self._of_set,
-            LINK: self._of_link,
-            ARRAY: self._of_array,
-            DEQUE_LEFT: self._of_deque,
-            DEQUE_RIGHT: self._of_deque,
-        }
 
     def follow(self, place: PyPosition, word_at: int) -> Optional[PathMove]:
         """Follow the pointer at an address in the block of `place`."""
         pointer = self._values.word(word_at)
-        known = self._of_object if place.kind == OBJECT else self._by_kind.get(place.kind)
-        move = known(place, word_at, pointer) if known is not None else None
+        move = self._of_object(place, word_at, pointer) if place.kind == OBJECT else self._of_body(place, word_at, pointer)
         if move is not None:
             return move
         return self._move_to_unnamed_field(place, word_at, pointer, place.kind in BODIES or self._is_behind(place, word_at))
@@ -752,10 +725,26 @@ class PyPointers:
             return py_type is not None
         return view == CLASS and bool(self._values.word(py_type.address + DESCRIPTOR)) and py_type.name != "function"
 
-    def _of_link(self, place: PyPosition, word_at: int, pointer: int) -> Optional[PathMove]:
-        """Follow an element of an lru_cache's list; the census does not know its type up to 3.9."""
-        known = word_at == place.address + LRU_RESULT and self._values.is_object(pointer)
-        return move_to("", "", object_position(pointer)) if known else None
+    def _of_body(self, place: PyPosition, word_at: int, pointer: int) -> Optional[PathMove]:
+        """Follow a word of a body that an object owns."""
+        values, kind = self._values, place.kind
+        if kind == TABLE:
+            return self._of_table(place, word_at, pointer)
+        if kind in (DEQUE_LEFT, DEQUE_RIGHT):
+            return self._of_deque(place, word_at, pointer)
+        if kind == SPLIT:
+            return self.attribute(place.owner, (word_at - values.split_value(place.address, 0)) // WORD, place.view, pointer)
+        if kind == SET:
+            return self.element(place.address, word_at, values.word(place.owner + SET_MASK), pointer)
+        if not values.is_object(pointer):
+            return None
+        if kind == LINK and word_at == place.address + LRU_RESULT:  # the census does not know its type up to 3.9
+            return move_to("", "", object_position(pointer))
+        index = (word_at - place.address) // WORD
+        text = "[%d]" % index if kind == ITEMS and 0 <= index < values.word(place.owner + SIZE) else None
+        array = read_ndarray(values, place.owner) if kind == ARRAY else None
+        text = format_index(array, word_at) if array is not None else text
+        return move_to(steps.INDEX, text, object_position(pointer)) if text is not None else None
 
     def _of_table(self, place: PyPosition, word_at: int, pointer: int) -> Optional[PathMove]:
         keys = self._values.keys(place.address)
@@ -772,19 +761,6 @@ class PyPointers:
             return move_to(steps.KEY, ".__dict__" * (place.view in (ATTRIBUTES, CLASS)) + text, object_position(pointer))
         return None
 
-    def _of_split(self, place: PyPosition, word_at: int, pointer: int) -> Optional[PathMove]:
-        index = (word_at - self._values.split_value(place.address, 0)) // WORD
-        return self.attribute(place.owner, index, place.view or "", pointer) if index >= 0 else None
-
-    def _of_items(self, place: PyPosition, word_at: int, pointer: int) -> Optional[PathMove]:
-        index = (word_at - place.address) // WORD
-        if not 0 <= index < self._values.word(place.owner + SIZE) or not self._values.is_object(pointer):
-            return None
-        return move_to(steps.INDEX, "[%d]" % index, object_position(pointer))
-
-    def _of_set(self, place: PyPosition, word_at: int, pointer: int) -> Optional[PathMove]:
-        return self.element(place.address, word_at, self._values.word(place.owner + SET_MASK), pointer)
-
     def element(self, table: int, word_at: int, mask: int, pointer: int) -> Optional[PathMove]:
         """Follow an element of a set."""
         number, offset = divmod(word_at - table, SET_ENTRY)
@@ -793,11 +769,6 @@ class PyPointers:
             return None
         text = self._values.literal(pointer) or "<%s object>" % py_type.short_name
         return move_to(steps.KEY, "{%s}" % text, object_position(pointer))
-
-    def _of_array(self, place: PyPosition, word_at: int, pointer: int) -> Optional[PathMove]:
-        array = read_ndarray(self._values, place.owner)
-        text = format_index(array, word_at) if array is not None and self._values.is_object(pointer) else None
-        return move_to(steps.INDEX, text, object_position(pointer)) if text is not None else None
 
     def _of_deque(self, place: PyPosition, word_at: int, pointer: int) -> Optional[PathMove]:
         """Follow a word of a deque's block: a link to the next block, or an item (Modules/_collectionsmodule.c)."""

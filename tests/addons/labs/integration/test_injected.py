@@ -76,7 +76,7 @@ def test_it_sees_writes(stage: Stage) -> None:
     process = started(stage, "nanosleep")
     descriptor = userfaultfd.take_descriptor(process.pid)[0]
     heap = next(one for one in procfs.read_process_maps(process.pid) if one.name == "[stack]")
-    place = (procfs.environment_range(process.pid) or (0, 0))[0] & -PAGE
+    place = (procfs.find_words_range(process.pid, procfs.ENVIRONMENT) or (0, 0))[0] & -PAGE
     assert heap.start <= place < heap.end
     fcntl.ioctl(descriptor, userfaultfd.API, struct.pack("QQQ", userfaultfd.API_VERSION, userfaultfd.ASYNC | userfaultfd.UNPOPULATED, 0))
     fcntl.ioctl(descriptor, REGISTER, struct.pack("QQQQ", place, PAGE, WP, 0))
