@@ -78,8 +78,6 @@ def check_options(session: Session, options: Options) -> None:
         "gdbheapx.analysis.census.find",
         "gdbheapx.analysis.census.owned",
         "gdbheapx.analysis.census.contents",
-        "gdbheapx.analysis.census.contents",
-        "gdbheapx.analysis.census.contents",
         "gdbheapx.report.census_text",
     ),
 )
@@ -90,6 +88,7 @@ def answer_census(session: Session, options: Options) -> CommandAnswer:
     from gdbheapx.analysis.census.world import World
     from gdbheapx.kernel.blocks.graph import NativeSum
     from gdbheapx.report import census_text
+    from gdbheapx.report.text import format_page
 
     session.without_names = options.no_names
     world = World(session) if session.target.has_memory else None
@@ -111,15 +110,18 @@ def answer_census(session: Session, options: Options) -> CommandAnswer:
     if options.by_text is not None:
         by = contents.by_text(session, options.like, options.by_text, world)
         return CommandAnswer(
-            lambda: census_text.make_by_text_data(by, limit), lambda style: census_text.format_by_text(style, by, limit), read=True
+            lambda: census_text.make_by_text_data(by, limit),
+            lambda style: format_page(style, census_text.make_by_text_page(by, limit)),
+            read=True,
         )
     if options.copies:
         found, looked = contents.find_copies(session, options.like, world)
         looks.append(looked)
         told = texts([contents.TextBlock(row.sample, row.size_bytes, row.signature) for row in found.rows[:shown]])
-        show = census_text.format_copies
         return CommandAnswer(
-            lambda: census_text.make_copies_data(found, limit, told), lambda style: show(style, found, limit, told), read=True
+            lambda: census_text.make_copies_data(found, limit, told),
+            lambda style: format_page(style, census_text.make_copies_page(found, limit, told)),
+            read=True,
         )
     if options.by == "owner":
         answer = owned.by_owner(session)
@@ -138,7 +140,7 @@ def answer_census(session: Session, options: Options) -> CommandAnswer:
             **census_text.make_census_data(answer, limit, told, joined),
             "used": memory_verdict.count_sum(NativeSum(answer.blocks, answer.bytes), looked_at),
         },
-        lambda style: census_text.format_census(style, answer, limit, told, joined),
+        lambda style: format_page(style, census_text.make_census_page(answer, limit, told, joined)),
         read=True,
         record=lambda: answer,
     )

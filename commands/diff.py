@@ -35,7 +35,7 @@ OF = "what --fail-on-growth is about: all parts that grew, used blocks (malloc),
     help=HELP,
     help_of={"html": HTML_HELP},
     examples=("diff before.snap after.snap", "-p 4711 diff before.snap"),
-    needs=("gdbheapx.snapshot.take", "gdbheapx.snapshot.diff", "gdbheapx.snapshot.diff", "gdbheapx.report.analysis_text"),
+    needs=("gdbheapx.snapshot.take", "gdbheapx.snapshot.diff", "gdbheapx.report.analysis_text"),
 )
 def answer_diff(session: Session, options: Options) -> CommandAnswer:
     """The command `diff`."""

@@ -48,7 +48,6 @@ In gdb's batch mode `heapx --exit leaks --fail-on-leak 1M` ends gdb with the exi
         "gdbheapx.report.reach_text",
         "gdbheapx.analysis.census.block",
         "gdbheapx.analysis.census.registry",
-        "gdbheapx.analysis.census.block",
         "gdbheapx.analysis.reachability.paths",
     ),
 )

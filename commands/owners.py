@@ -41,12 +41,10 @@ is followed down to a container or the largest block. A block has its path as it
         "gdbheapx.analysis.memory_verdict",
         "gdbheapx.analysis.reachability.dominance",
         "gdbheapx.analysis.reachability.owners",
-        "gdbheapx.analysis.reachability.dominance",
         "gdbheapx.report.reach_text",
         "gdbheapx.analysis.census.block",
         "gdbheapx.analysis.reachability.paths",
         "gdbheapx.analysis.census.owned",
-        "gdbheapx.analysis.census.block",
     ),
 )
 def answer_owners(session: Session, options: Options) -> CommandAnswer:

@@ -39,16 +39,16 @@ VIEWS_HELP = """`export`, `query` and `report --html` read a snapshot, too.
     help=HELP,
     help_of={"html": VIEWS_HELP},
     examples=("-p 4711 snapshot now.snap", "--snapshot now.snap report", "snapshot now.snap --show"),
-    needs=("gdbheapx.snapshot.take", "gdbheapx.report.census_text", "gdbheapx.report.reach_text", "gdbheapx.report.reach_text"),
+    needs=("gdbheapx.snapshot.take", "gdbheapx.report.census_text", "gdbheapx.report.reach_text"),
 )
 def answer_snapshot(session: Session, options: Options) -> CommandAnswer:
     """The command `snapshot`."""
     from gdbheapx.report import analysis_text
 
     if options.show:
-        from gdbheapx.snapshot import names, record
+        from gdbheapx.snapshot import record, take
 
-        texts = names.list_strings(record.open_snapshot(options.file))
+        texts = take.list_strings(record.open_snapshot(options.file))
         return CommandAnswer(lambda: {"texts": texts}, lambda style: iter(texts), read=True)
     if not session.has_target:
         raise UsageError("snapshot requires a process or a core, or --show", name_a_target("snapshot now.snap"))

@@ -31,7 +31,7 @@ Refused where the owner has no such text here: see `gdbheapx arenas`.
     reads=lambda options: Reads.LISTS if options.format == "xml" else Reads.TOTALS,
     help=HELP,
     examples=("-p 4711 stats", "--core core.4711 stats --format xml"),
-    needs=("gdbheapx.analysis.blocks",),
+    needs=("gdbheapx.analysis.census.block",),
     snapshot=True,
 )
 def answer_stats(session: Session, options: Options) -> CommandAnswer:
@@ -48,7 +48,7 @@ def answer_stats(session: Session, options: Options) -> CommandAnswer:
 
 def read_stats(session: Session, is_merged: bool) -> Tuple[Dict[str, Any], Sequence[str]]:
     """Return the statistics of the heap in use, as JSON and as the allocator itself prints them."""
-    from gdbheapx.analysis import blocks
+    from gdbheapx.analysis.census import block
 
     heap = session.heaps.with_own_account("native-stats", "malloc-stats")
     stats = heap.capabilities["native-stats"]()
@@ -59,6 +59,6 @@ def read_stats(session: Session, is_merged: bool) -> Tuple[Dict[str, Any], Seque
         stats = stats.merged_only()
     if session.allocator_id is None:
         others = [other for other in session.heaps.all() if other is not heap and "held-bytes" in other.capabilities]
-        for what, hint in blocks.find_larger(stats.held_bytes, others):
+        for what, hint in block.find_larger(stats.held_bytes, others):
             session.problem(OTHER_IS_LARGER, heap.info.id, what, hint, partial=False)
     return stats.data(), list(stats.lines())

@@ -11,7 +11,7 @@ from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 
 if TYPE_CHECKING:
-    from gdbheapx.analysis.blocks import Location
+    from gdbheapx.analysis.census.block import Location
     from gdbheapx.analysis.reachability.refs import Refs
 
 HELP = """An address: its block, the holders, the neighbours.
@@ -46,7 +46,6 @@ def choose_reads(options: Options) -> Reads:
         "gdbheapx.analysis.reachability.refs",
         "gdbheapx.analysis.census.block",
         "gdbheapx.analysis.census.registry",
-        "gdbheapx.analysis.census.block",
     ),
     arguments=[
         declare_argument("address", type=command.address_or_printed, metavar="ADDR|NAME", help=ADDR),
@@ -135,21 +134,20 @@ def find_chains(session: Session, at: int, limit: int) -> "Optional[Refs]":
 
 def locate_address(session: Session, place: int, has_holders: Optional[bool]) -> "Tuple[Location, bool]":
     """Return the place of an address, and True if its holders are to be searched."""
-    from gdbheapx.analysis import blocks
     from gdbheapx.analysis.census import block, find, registry
     from gdbheapx.analysis.reachability import heap_graph
 
     if not session.target.has_memory:
-        kept = blocks.locate_in_snapshot(find.label_blocks(session, lambda graph: None), place)
+        kept = block.locate_in_snapshot(find.label_blocks(session, lambda graph: None), place)
         return kept, kept.used is not None and has_holders is not False
     session.heaps.may_be_none = True
-    location = blocks.locate_in_heaps(session.target, session.heaps.all(), place)
+    location = block.locate_in_heaps(session.target, session.heaps.all(), place)
     words = {heap.info.id: heap.shape.in_use for heap in session.heaps.all()}
-    used_blocks = [at.block for at in location.places if at.block is not None and at.block.status in words[at.allocator]]
-    used = [(block.address, block.usable_bytes) for block in used_blocks]
+    in_use = [at.block for at in location.places if at.block is not None and at.block.status in words[at.allocator]]
+    used = [(known.address, known.usable_bytes) for known in in_use]
     if not location.places or any(usable >= LEAST_CUT_BYTES for _, usable in used):
         piece = registry.find_piece_at(session, place)
-        location = blocks.add_runtime_piece(location, piece)
+        location = block.add_runtime_piece(location, piece)
         if piece is not None:
             used = [(piece.address, piece.usable_bytes)] if piece.address is not None and piece.usable_bytes is not None else []
     is_wanted = bool(used) and (heap_graph.is_small_heap(session, asked=True) if has_holders is None else has_holders)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Callable, Dict, Generic, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, TypeVar
 
 from gdbheapx import command, direct, runner
-from gdbheapx.analysis.blocks import Block, Blocks
+from gdbheapx.analysis.census.block import Block, Blocks
 from gdbheapx.errors import HeapxError, UsageError
 from gdbheapx.inferior.base import Target
 from gdbheapx.invocation import GlobalOptions, prepare_core
@@ -22,7 +22,7 @@ from gdbheapx.stops import Reads
 
 if TYPE_CHECKING:
     from gdbheapx.allocators.records import HeapArenas
-    from gdbheapx.analysis.blocks import Location
+    from gdbheapx.analysis.census.block import Location
     from gdbheapx.analysis.census.find import Census
     from gdbheapx.analysis.overview import Overview
     from gdbheapx.analysis.pins import PinsAnswer
@@ -210,7 +210,7 @@ class Heap:
     def blocks(self, status: Optional[str] = None) -> Answer[Blocks]:
         """Every block of malloc's as columns (arrays), or those with this status (`used`, `free`, ..., as in `chunks`). A snapshot has
         those in use. Objects in a runtime's own pools (CPython's) are in census() and in `held_blocks` of query()."""
-        from gdbheapx.analysis import blocks as model
+        from gdbheapx.analysis.census import block as model
 
         def run(session: Session, options: command.Options) -> command.CommandAnswer:
             found = model.read_blocks(session, status)

@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "reference" / "python-api.md"
 MARKS = re.compile(r"(<!-- names: begin -->\n).*?(<!-- names: end -->)", re.S)
 API = "gdbheapx/api.py"
-CLASSES = (("open", API), ("current", API), ("Heap", API), ("Answer", API), ("Blocks", "gdbheapx/analysis/blocks.py"), ("Block", "gdbheapx/analysis/blocks.py"))
+CLASSES = (("open", API), ("current", API), ("Heap", API), ("Answer", API), ("Blocks", "gdbheapx/analysis/census/block.py"), ("Block", "gdbheapx/analysis/census/block.py"))
 RECORDS = (
     ("Overview", "gdbheapx/analysis/overview.py"),
     ("HeapArenas", "gdbheapx/allocators/records.py"),
@@ -25,7 +25,7 @@ RECORDS = (
     ("Refs", "gdbheapx/analysis/reachability/refs.py"),
     ("RefsChain", "gdbheapx/analysis/reachability/refs.py"),
     ("RefsStep", "gdbheapx/analysis/reachability/refs.py"),
-    ("Location", "gdbheapx/analysis/blocks.py"),
+    ("Location", "gdbheapx/analysis/census/block.py"),
     ("PinsAnswer", "gdbheapx/analysis/pins.py"),
     ("Diff", "gdbheapx/snapshot/diff.py"),
     ("DiffChange", "gdbheapx/snapshot/diff.py"),

@@ -5,7 +5,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 from gdbheapx import findings, problems, verdict
 from gdbheapx.allocators.heap import AllocatorInstance, plain_shape
 from gdbheapx.allocators.records import Facts
-from gdbheapx.analysis import memory_verdict, next_steps, pins
+from gdbheapx.analysis import memory_verdict, pins
 from gdbheapx.analysis.addon_answers import Garbage, Joined
 from gdbheapx.analysis.census import block, find, owned, registry
 from gdbheapx.analysis.census.find import CensusLook, CensusRow
@@ -429,7 +429,7 @@ def is_mostly_seen(split: Optional[Split]) -> bool:
     """Return True if a third of what the kernel cannot take back lies in blocks that are read: their owners explain the memory."""
     if split is None:
         return True
-    blocks = sum(count_taken(part) for part in split.parts if part.allocator is not None or next_steps.is_seen(part.program))
+    blocks = sum(count_taken(part) for part in split.parts if part.allocator is not None or memory_verdict.is_seen(part.program))
     return 3 * blocks >= split.memory.total_bytes - sum(part.droppable_bytes or 0 for part in split.parts)
 
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Callable, Dict, FrozenSet, List, Mapping, Nam
 from gdbheapx import addon_loader, allocators, findings, verdict
 from gdbheapx.allocators.heap import AllocatorInstance
 from gdbheapx.allocators.records import AllocatorJudgement, AllocatorPart, Facts, OfAllocator, Surroundings, heap_sum
-from gdbheapx.analysis import inside, memory_verdict, next_steps, split
+from gdbheapx.analysis import inside, memory_verdict, split
 from gdbheapx.analysis.addon_answers import Books
 from gdbheapx.analysis.inside import InsideAnswer, PageParts, RuntimeTable
 from gdbheapx.analysis.memory import kinds
@@ -122,7 +122,13 @@ def make_overview(
     main, judged, steps = _with_leaked(session, main, judged, steps, looked, memory.memory.total_bytes if memory is not None else 0)
     shown = [judgement for judgement in judged if judgement.allocator in {one.allocator for one in shown}]
     said = [*main.lines, *(line for judgement in shown for line in judgement.verdict.lines)]
-    advice = _deduplicate_steps(steps)
+    by_command: Dict[str, StepAdvice] = {}  # in its first form: an allocator may name one that the memory as a whole asks for
+    for step in steps:
+        one = StepAdvice(None, step)
+        if isinstance(step, StepSentence):
+            one = StepAdvice(step.command, step.why, step.saves_bytes, step.saves_bytes is not None)
+        by_command.setdefault(one.command or one.why, one)
+    advice = list(by_command.values())
     beside = [*memory_verdict.find_memory_findings(memory), *(finding for judgement in judged for finding in judgement.findings)]
     beside += split.find_copied_pages(session, memory)
     beside += [pinned] if pinned is not None else []
@@ -149,17 +155,6 @@ def make_overview(
     return made, parts
 
 
-def _deduplicate_steps(steps: Sequence[str]) -> List[StepAdvice]:
-    """Return each command once, in its first form: an allocator may name one that the memory as a whole asks for."""
-    made: Dict[str, StepAdvice] = {}
-    for step in steps:
-        one = StepAdvice(None, step)
-        if isinstance(step, StepSentence):
-            one = StepAdvice(step.command, step.why, step.saves_bytes, step.saves_bytes is not None)
-        made.setdefault(one.command or one.why, one)
-    return list(made.values())
-
-
 def _make_verdict(
     session: Session, memory: Optional[Split], judged: Sequence[AllocatorJudgement], shown: Sequence[AllocatorJudgement]
 ) -> Tuple[HeapVerdict, Sequence[str]]:
@@ -181,7 +176,7 @@ def _make_verdict(
         cause = memory_verdict.find_stack_cause(memory) if largest.code == findings.MOSTLY + kinds.STACK else None
         code = cause.code if cause is not None else None
         program = program or memory_verdict.find_program_with_cache(memory)
-        steps = [*next_steps.make_memory_steps(target, largest.code, program, bool(session.heaps.all()), code, bool(shown))]
+        steps = [*memory_verdict.make_memory_steps(target, largest.code, program, bool(session.heaps.all()), code, bool(shown))]
         first, *rest = largest.lines
         if largest.kind == verdict.RUNTIME and first.hint is None and steps:  # its own command says what it keeps
             first = first._replace(hint=make_sentence("that is normal unless it keeps growing: %s", steps[0]))
@@ -198,12 +193,12 @@ def _make_verdict(
     if is_hidden and main.kind != verdict.INCONCLUSIVE:
         main = main._replace(sure=verdict.less_sure(["the owner of malloc"], main.sure))
     programs = memory.runtimes() if memory is not None else []
-    of_programs, of_allocators = next_steps.in_malloc(target, programs), _collect_steps(target, shown or judged)
+    of_programs, of_allocators = memory_verdict.in_malloc(target, programs), _collect_steps(target, shown or judged)
     is_free = main.kind in (verdict.KEPT, verdict.FRAGMENTED)  # it is not the programs' to explain
     steps = [*inside.make_inside_steps(main.code, session), *(of_allocators + of_programs if is_free else of_programs + of_allocators)]
     cause = memory_verdict.find_stack_cause(memory)
     if main.kind == verdict.SMALL and cause is not None:
-        steps = next_steps.make_memory_steps(target, None, None, cause=cause.code)
+        steps = memory_verdict.make_memory_steps(target, None, None, cause=cause.code)
     return main._replace(lines=[*main.lines, *memory_verdict.find_beside(memory)]), steps
 
 

@@ -7,7 +7,7 @@ from gdbheapx.allocators.answers import AllocatorPlace
 from gdbheapx.allocators.records import Page
 from gdbheapx.allocators.returning import Acted, list_measures, say_resident
 from gdbheapx.analysis.addon_answers import FROZEN, LATE, OFF, UNNAMED, Books, Garbage, sum_by_name, sum_contexts
-from gdbheapx.analysis.blocks import Location
+from gdbheapx.analysis.census.block import Location
 from gdbheapx.catalogue import ALIASES
 from gdbheapx.columns import BYTES, COUNT, IF_ANY, IF_KNOWN, TEXT, Column, ColumnsTable
 from gdbheapx.command import CommandAnswer, TextStyle
@@ -225,10 +225,10 @@ def make_diff_data(diff: Diff, limit: Optional[int]) -> Dict[str, Any]:
 
 def format_diff(style: TextStyle, diff: Diff, limit: Optional[int]) -> Iterator[str]:
     """The text."""
-    yield from text.format_page(style, make_diff_page(diff, MOST_CHANGES if limit is None else limit))
+    yield from text.format_page(style, _make_diff_page(diff, MOST_CHANGES if limit is None else limit))
 
 
-def make_diff_page(diff: Diff, limit: int) -> Page:
+def _make_diff_page(diff: Diff, limit: int) -> Page:
     """Verdict, then leaks, owners and classes, then the parts of memory, and what allocators have."""
     yield "old: %s" % _describe_side(diff.old)
     later = ""
@@ -240,21 +240,25 @@ def make_diff_page(diff: Diff, limit: int) -> Page:
     yield ""
     yield mark_sentence(diff.verdict.what, HEADING)
     yield from ("  %s" % line for line in diff.verdict.details)
-    yield from _make_leaked_page(diff)
+    if diff.leaks is None:
+        why = "; ".join("%s: %s" % (lacking.side, lacking.why) for lacking in diff.missing if lacking.what == "leaks")
+        yield from ("", "Leaked: unknown (%s)" % why)
+    else:
+        changes = sorted(diff.leaks, key=lambda row: list(LEAKS).index(row.what))
+        yield from _make_changes_page("leaked or reachable", [row._replace(what=LEAKS[row.what]) for row in changes])
     for title, name in (("owner", "owners"), ("class", "classes"), ("class of owner", "held")):
         rows = getattr(diff, name)
         if rows is not None:
-            yield from _make_rows_page(title, [_make_change_row(row) for row in rows], limit)
+            yield from _make_changes_page(title, rows, limit)
             continue
         why = "; ".join("%s: %s" % (lacking.side, lacking.why) for lacking in diff.missing if lacking.what == name)
         yield from ("", "By %s: unknown (%s)" % (title, why))
     measure = ", bytes in the core" if diff.growth.measure == DUMPED else ""
     yield from _make_rows_page("part of memory%s" % measure, [_make_part_row(part) for part in diff.growth.parts], limit)
     yield from ("  %s" % why for why in diff.growth.lacking)
-    states = [_make_change_row(row) for row in drop_unchanged(diff.states)]
-    yield from _make_rows_page("RSS, and parts of allocators", states, len(states))
-    yield from _make_rows_page("arena, in use", [_make_change_row(row) for row in diff.arenas], limit)
-    yield from _make_rows_page("memory context, in use", [_make_change_row(row) for row in diff.contexts or ()], limit)
+    yield from _make_changes_page("RSS, and parts of allocators", drop_unchanged(diff.states))
+    yield from _make_changes_page("arena, in use", diff.arenas, limit)
+    yield from _make_changes_page("memory context, in use", diff.contexts or (), limit)
     if diff.next_steps:
         yield ""
         yield "Next steps"
@@ -269,17 +273,6 @@ def _describe_side(side: DiffSide) -> str:
     else:
         when = side.taken or "unknown when"
     return "%s (%s%s, %s)" % (side.what, side.executable or side.kind, pid, when)
-
-
-def _make_leaked_page(diff: Diff) -> Page:
-    """The sums of `leaks`, if they changed."""
-    why = "; ".join("%s: %s" % (lacking.side, lacking.why) for lacking in diff.missing if lacking.what == "leaks")
-    if diff.leaks is None:
-        yield from ("", "Leaked: unknown (%s)" % why)
-        return
-    order = list(LEAKS)
-    rows = sorted(diff.leaks, key=lambda row: order.index(row.what))
-    yield from _make_rows_page("leaked or reachable", [_make_change_row(row._replace(what=LEAKS[row.what])) for row in rows], len(rows))
 
 
 def _make_part_row(part: GrowthPart) -> Row:
@@ -302,6 +295,10 @@ def _make_change_row(change: DiffChange) -> Row:
     contents = ", %s" % change.contents if change.contents else ""
     what = make_sentence("%s%s%s%s", change.what, whose, _describe_only(change.only), contents)
     return _make_row(change.diff_bytes, old, new, change.diff_count, what)
+
+
+def _make_changes_page(title: str, changes: Sequence[DiffChange], limit: Optional[int] = None) -> Page:
+    return _make_rows_page(title, [_make_change_row(row) for row in changes], len(changes) if limit is None else limit)
 
 
 def _make_row(diff_bytes: int, old: Any, new: Any, count: Optional[int], what: Sentence) -> Row:

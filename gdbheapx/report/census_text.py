@@ -1,16 +1,15 @@
 """Format the output of `census`."""
 
 import re
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
 from gdbheapx.allocators.records import Page
 from gdbheapx.analysis.addon_answers import FEW, NODES, Joined
 from gdbheapx.analysis.census import contents
 from gdbheapx.analysis.census.contents import CopyClass, CopyRow, CopySearch, SampleText
-from gdbheapx.analysis.census.find import Census, CensusRow, Copies, Managed, Same, Slabs
+from gdbheapx.analysis.census.find import Census, CensusRow, Managed, Same, Slabs
 from gdbheapx.analysis.census.world import CONTENT, EXACT, PLACE, SHAPE
 from gdbheapx.columns import ColumnsTable, columns_of
-from gdbheapx.command import TextStyle
 from gdbheapx.report import text
 from gdbheapx.report.reach_text import MOST_CLASSES, make_classes_page
 from gdbheapx.units import Sentence, SentenceSize, count_noun, format_share, join_sentences, make_cells, make_sentence
@@ -53,17 +52,7 @@ def make_census_data(
     }
 
 
-def format_census(
-    style: TextStyle, census: Census, limit: Optional[int], samples: Optional[Sequence[SampleText]] = None, joined: Optional[Joined] = None
-) -> Iterator[str]:
-    """The text."""
-    yield from text.format_page(style, make_census_page(census, limit))
-    yield from _format_texts(samples)
-    if joined is not None:
-        yield from text.format_page(style, make_sites_page(joined, MOST_ROWS if limit is None else limit))
-
-
-def make_sites_page(joined: Joined, most: int) -> Page:
+def _make_sites_page(joined: Joined, most: int) -> Page:
     """List for each row the functions that may have allocated its blocks."""
     yield ""
     yield make_sentence("Possible allocation sites, from %s of malloc in the code (no recording):", count_noun(joined.calls, "call"))
@@ -102,16 +91,8 @@ def make_copies_data(found: CopySearch, limit: Optional[int], samples: Optional[
     }
 
 
-def format_copies(
-    style: TextStyle, found: CopySearch, limit: Optional[int], samples: Optional[Sequence[SampleText]] = None
-) -> Iterator[str]:
-    """The text of --copies."""
-    yield from text.format_page(style, make_copies_page(found, limit))
-    yield from _format_texts(samples)
-
-
-def make_copies_page(found: CopySearch, limit: Optional[int]) -> Page:
-    """List the kinds of duplicates with their memory."""
+def make_copies_page(found: CopySearch, limit: Optional[int], samples: Optional[Sequence[SampleText]] = None) -> Page:
+    """List the kinds of duplicates with their memory, and texts of examples."""
     yield make_sentence("In use: %s in %s", SentenceSize(found.used_bytes), count_noun(found.used_blocks, "block"))
     yield _sum_of_copies(found.blocks, found.bytes, found.contents, found.spare_bytes)
     if found.zeros.blocks:
@@ -121,22 +102,18 @@ def make_copies_page(found: CopySearch, limit: Optional[int]) -> Page:
     for kind, rows in ((CopyClass, found.classes), (CopyRow, found.rows)):
         if rows:
             yield ""
-            yield ColumnsTable(columns_of(kind), [_make_copied_row(row._asdict()) for row in rows[:most]])
+            yield ColumnsTable(columns_of(kind), [_make_copied_row(row) for row in rows[:most]])
         yield from text.note_more("row", rows, most)
     if found.unlike_blocks:
         yield ""
         what = "%s left out: same checksum as other blocks, but different or no longer readable bytes"
         yield make_sentence(what, count_noun(found.unlike_blocks, "block"))
+    yield from _make_texts_page(samples)
 
 
 def make_by_text_data(found: contents.FoundTexts, limit: Optional[int]) -> Dict[str, Any]:
     """Make the JSON of --by-text."""
     return {**found._asdict(), "rows": list(found.rows[:limit]), "fields": list(found.fields)}
-
-
-def format_by_text(style: TextStyle, found: contents.FoundTexts, limit: Optional[int]) -> Iterator[str]:
-    """The text of --by-text."""
-    yield from text.format_page(style, make_by_text_page(found, limit))
 
 
 def make_by_text_page(found: contents.FoundTexts, limit: Optional[int]) -> Page:
@@ -159,11 +136,12 @@ def make_by_text_page(found: contents.FoundTexts, limit: Optional[int]) -> Page:
         yield ColumnsTable(columns_of(contents.FieldRow), others)
 
 
-def _make_copied_row(row: Dict[str, Any]) -> Dict[str, Any]:
+def _make_copied_row(copied: Union[CopyRow, CopyClass, Same]) -> Dict[str, Any]:
+    row = copied._asdict()
     return {**row, "signature": row["signature"] or "not named", **({"sample": str(row["sample"])} if "sample" in row else {})}
 
 
-def _format_texts(samples: Optional[Sequence[SampleText]]) -> Iterator[str]:
+def _make_texts_page(samples: Optional[Sequence[SampleText]]) -> Page:
     if samples is not None:
         yield ""
         yield "Texts:" if samples else "Texts: none in the example blocks"
@@ -181,8 +159,10 @@ def describe_slabs(found: Slabs) -> Sentence:
     return make_sentence(what, count_noun(found.blocks, "block"), SentenceSize(found.bytes), found.share_percent, sizes)
 
 
-def make_census_page(census: Census, limit: Optional[int]) -> Page:
-    """Make the page: how much is named, the rows, and pools that runtimes manage."""
+def make_census_page(
+    census: Census, limit: Optional[int], samples: Optional[Sequence[SampleText]] = None, joined: Optional[Joined] = None
+) -> Page:
+    """Make the page: how much is named, the rows, pools that runtimes manage, and what else was asked for."""
     yield make_sentence("In use: %s in %s", SentenceSize(census.bytes), count_noun(census.blocks, "block"))
     named, placed = format_share(census.named_bytes, census.bytes), format_share(census.placed_bytes, census.bytes)
     guessed = sum(row.bytes for row in census.rows if row.sure == CONTENT)
@@ -204,20 +184,27 @@ def make_census_page(census: Census, limit: Optional[int]) -> Page:
     unused = [row for row in shown if row.content_bytes is not None and 100 * (row.bytes - row.content_bytes) >= census.bytes]
     if unused:
         yield ""
-        yield from (_describe_unused(row) for row in unused)
+    for row in unused:  # from 1 % of the memory in use on
+        size, whole = SentenceSize(row.bytes - (row.content_bytes or 0)), SentenceSize(row.bytes)
+        yield make_sentence("%s: %s of %s is unused capacity", row.signature or "not named", size, whole)
     sorts = [WORDS[sure] for sure in (EXACT, SHAPE, PLACE, CONTENT) if any(row.sure == sure for row in shown)]
     if sorts:
         yield ""
         yield from sorts
     if census.may_be_stale and any(row.sure == EXACT for row in shown):
         yield "Some blocks may show the class of an earlier use: this allocator does not clear freed memory."
-    if census.copies is not None and census.copies.blocks:
+    copies = census.copies
+    if copies is not None and copies.blocks:
         yield ""
-        yield from _make_copies_lines(census.copies)
+        yield _sum_of_copies(copies.blocks, copies.bytes, copies.contents, copies.spare_bytes)
+        if copies.largest:
+            yield ColumnsTable(columns_of(Same), [_make_copied_row(same) for same in copies.largest[:MOST_SAME]])
     if census.managed:
         yield ""
         yield ColumnsTable(columns_of(Managed), [memory._asdict() for memory in census.managed])
     yield from make_classes_page(census.objects, MOST_CLASSES if limit is None else limit)
+    yield from _make_texts_page(samples)
+    yield from _make_sites_page(joined, MOST_ROWS if limit is None else limit) if joined is not None else ()
 
 
 def join_size_ranges(rows: Sequence[CensusRow]) -> List[Tuple[CensusRow, Dict[str, Any]]]:
@@ -242,24 +229,10 @@ def join_size_ranges(rows: Sequence[CensusRow]) -> List[Tuple[CensusRow, Dict[st
     return sorted(made, key=lambda pair: -pair[0].bytes)
 
 
-def _make_copies_lines(copies: Copies) -> Page:
-    yield _sum_of_copies(copies.blocks, copies.bytes, copies.contents, copies.spare_bytes)
-    if copies.largest:
-        shown = copies.largest[:MOST_SAME]
-        rows = [{**same._asdict(), "signature": same.signature or "not named", "sample": str(same.sample)} for same in shown]
-        yield ColumnsTable(columns_of(Same), rows)
-
-
 def _sum_of_copies(blocks: int, bytes_: int, contents: int, spare_bytes: int) -> Sentence:
     what = "Duplicates: %s (%s) share %s; keeping one copy of each would save %s"
     shared = count_noun(blocks, "block"), SentenceSize(bytes_), count_noun(contents, "distinct content")
     return make_sentence(what, *shared, SentenceSize(spare_bytes))
-
-
-def _describe_unused(row: CensusRow) -> Sentence:
-    """Describe unused capacity of a known type, from 1 % of the memory in use on."""
-    unused, whole = SentenceSize(row.bytes - (row.content_bytes or 0)), SentenceSize(row.bytes)
-    return make_sentence("%s: %s of %s is unused capacity", row.signature or "not named", unused, whole)
 
 
 def _make_census_row(row: CensusRow, by_name: bool) -> Dict[str, Any]:

@@ -305,12 +305,6 @@ def format_brief(style: TextStyle, brief: Brief, target: Mapping[str, Any]) -> I
     yield from (row.line() for row in rows)
 
 
-def make_verdict_sentence(judged: HeapVerdict) -> Sentence:
-    """The verdict itself."""
-    first = judged.lines[0]
-    return make_sentence("%s%s: %s", first.what, "" if judged.sure == CERTAIN else " (%s)" % judged.sure, first.evidence)
-
-
 def explain_verdict(judged: HeapVerdict) -> str:
     """Return the meaning of the line with the verdict."""
     return MEANINGS.get(judged.kind, HEADING)
@@ -333,7 +327,9 @@ def _make_brief_rows(brief: Brief, target: Mapping[str, Any], whole: Callable[[s
         yield BriefRow("Read", format_moment(target["time"]) + host, 1, pause)
     yield BriefRow("Allocator", ", ".join(map(_describe_allocator, brief.allocators)) or "none that gdbheapx can read", 1)
     yield _make_memory_row(brief)
-    yield BriefRow("Verdict", mark_sentence(make_verdict_sentence(brief.verdict), explain_verdict(brief.verdict)), MOST_LINES)
+    first, sure = brief.verdict.lines[0], brief.verdict.sure
+    said = make_sentence("%s%s: %s", first.what, "" if sure == CERTAIN else " (%s)" % sure, first.evidence)
+    yield BriefRow("Verdict", mark_sentence(said, explain_verdict(brief.verdict)), MOST_LINES)
     if brief.suspect is not None and is_large(brief):
         figures = make_sentence(", %s (%.0f %%)", SentenceSize(brief.suspect.retained_bytes), brief.suspect.share_percent)
         yield BriefRow("Suspect", mark_sentence(reach_text.name_suspect(brief.suspect), WARNING), 2, figures)
@@ -352,10 +348,8 @@ def _make_memory_row(brief: Brief) -> BriefRow:
         return BriefRow("Memory", "? (this target does not tell)", 1)
     large = [part for part in brief.largest if 100 * count_taken(part) >= memory.total_bytes] or brief.largest[:1]
     parts = []
-    for part in large:
-        taken = count_taken(part)
-        words = part.name.split(" (")[0], SentenceSize(taken), format_share(taken, memory.total_bytes)
-        parts.append(make_sentence("%s %s (%s)", *words))
+    for name, taken in ((part.name.split(" (")[0], count_taken(part)) for part in large):
+        parts.append(make_sentence("%s %s (%s)", name, SentenceSize(taken), format_share(taken, memory.total_bytes)))
     more = make_cells(", plus %s in swap", SentenceSize(memory.swapped_bytes)) if memory.swapped_bytes else ""
     label = "RSS" if memory.measure == "resident" else "Memory"
     return BriefRow(label, make_sentence("%s%s: %s", SentenceSize(memory.total_bytes), more, join_sentences(", ", parts)), 2)

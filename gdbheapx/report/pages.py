@@ -4,7 +4,7 @@ import heapq
 from operator import add, getitem
 from typing import TYPE_CHECKING, Any, Dict, FrozenSet, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.allocators.answers import BrokenRule, RuleSuspect
+from gdbheapx.allocators.answers import BrokenRule
 from gdbheapx.allocators.records import Page
 from gdbheapx.columns import BYTES, TEXT, Column, ColumnsTable, columns_of
 from gdbheapx.command import CommandAnswer, JsonLines, TextStyle
@@ -87,20 +87,17 @@ def format_broken_rules(style: TextStyle, rows: Sequence[BrokenRule], coverage: 
 
 
 def _make_broken_row(rule: BrokenRule) -> Dict[str, Any]:
+    suspect, told = rule.suspect, "-"
+    if suspect is not None:
+        words = ", ".join(filter(None, (suspect.signature, suspect.owner or suspect.status)))
+        told = make_sentence("%s (%s, %s)", suspect.address, SentenceSize(suspect.size_bytes), words)
     return {
         **rule._asdict(),
         "arena": "-" if rule.arena is None else str(rule.arena),
         "address": str(rule.address) if rule.address is not None else "-",
         "abort": rule.abort or "-",
-        "suspect": _describe_suspect(rule.suspect),
+        "suspect": told,
     }
-
-
-def _describe_suspect(suspect: Optional[RuleSuspect]) -> str:
-    if suspect is None:
-        return "-"
-    what = "%s, %s" % (suspect.signature, suspect.owner or suspect.status) if suspect.signature else suspect.owner or suspect.status
-    return make_sentence("%s (%s, %s)", suspect.address, SentenceSize(suspect.size_bytes), what)
 
 
 COLUMNS = (

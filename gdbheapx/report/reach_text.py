@@ -285,11 +285,9 @@ def _describe_part(part: owners.Division) -> str:
 
 def _describe_against(others: Optional[Others]) -> str:
     """Say what lowers the confidence in a suspect."""
-    if others is None:
-        return ""
-    further = others.stacks + others.unowning + others.weak
+    further = others.stacks + others.unowning + others.weak if others is not None else 0
     if not further:
-        return "; no other reference"
+        return "" if others is None else "; no other reference"
     return "; %s not keep it alive" % (count_noun(further, "further reference") + (" does" if further == 1 else " do"))
 
 
@@ -332,10 +330,8 @@ def make_leaks_data(
         "fields": list(leaks.fields[:limit]),
     }
     if rows is not None:
-        made["blocks"] = [
-            {"address": row.address, "size_bytes": row.size_bytes, "class": row.class_, "evidence": row.evidence, "kind": row.kind}
-            for row in rows[:limit]
-        ]
+        names = "address", "size_bytes", "class", "evidence", "kind"
+        made["blocks"] = [dict(zip(names, row)) for row in rows[:limit]]
     return made
 
 
@@ -377,7 +373,11 @@ def make_leaks_page(
         yield from name_alike(leaks.groups, leaks.fields)
         if has_blocks:
             yield "To inspect one: %s" % hint_command("whatis %s" % shown[0].sample[0])
-    yield from _make_mappings_page(leaks)
+    if leaks.mappings:
+        yield ""
+        total = SentenceSize(sum(mapping.bytes for mapping in leaks.mappings))
+        yield make_sentence("Mappings outside the heaps without a reference: %s (%s)", units.format_number(len(leaks.mappings)), total)
+        yield ColumnsTable(columns_of(LostMapping), leaks.mappings[:MOST_MAPPINGS])
     yield from _make_remarks_page(leaks)
 
 
@@ -438,14 +438,6 @@ def _make_unloaded_page(leaks: Leaks) -> Page:
         yield make_sentence(what, name_libraries(gone), words)
 
 
-def _make_mappings_page(leaks: Leaks) -> Page:
-    if leaks.mappings:
-        yield ""
-        total = SentenceSize(sum(mapping.bytes for mapping in leaks.mappings))
-        yield make_sentence("Mappings outside the heaps without a reference: %s (%s)", units.format_number(len(leaks.mappings)), total)
-        yield ColumnsTable(columns_of(LostMapping), leaks.mappings[:MOST_MAPPINGS])
-
-
 def _make_remarks_page(leaks: Leaks) -> Page:
     if leaks.habits:
         offsets = ", ".join("%d bytes (%s)" % (habit.offset, count_noun(habit.blocks, "block")) for habit in leaks.habits[:MOST_OFFSETS])
@@ -482,15 +474,15 @@ def make_pins_data(kept: PinsAnswer, limit: Optional[int]) -> Dict[str, Any]:
         "kept_bytes": kept.kept_bytes,
         "groups": list(kept.groups[:limit]),
         "groups_in_all": len(kept.groups),
-        "sums": [{**amount._asdict(), "terms": [_make_term(term) for term in amount.terms]} for amount in kept.sums],
+        "sums": [{**amount._asdict(), "terms": _list_terms(amount)} for amount in kept.sums],
         "has_owners": kept.has_owners,
         "may_be_stale": kept.may_be_stale,
     }
 
 
-def _make_term(term: answers.Term) -> Dict[str, Any]:
+def _list_terms(amount: PinsSum) -> List[Dict[str, Any]]:
     """Negative where it is taken off."""
-    return {"name": term.name, "bytes": -term.bytes if term.is_taken_off else term.bytes}
+    return [{"name": term.name, "bytes": -term.bytes if term.is_taken_off else term.bytes} for term in amount.terms]
 
 
 def make_pins_page(kept: PinsAnswer, limit: Optional[int]) -> Page:

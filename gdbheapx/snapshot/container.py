@@ -129,9 +129,8 @@ def read_file(path: str) -> Dict[str, PackedPart]:
         with os.fdopen(open_regular(path), "rb") as file:
             return _read_parts(file, os.fstat(file.fileno()).st_size, path)
     except OSError as error:
-        raise HeapxError(
-            "cannot read %s: %s" % (path, error.strerror or error), "give the file of a snapshot with --snapshot FILE", code=FILE_UNREADABLE
-        )
+        what = "cannot read %s: %s" % (path, error.strerror or error)
+        raise HeapxError(what, "give the file of a snapshot with --snapshot FILE", code=FILE_UNREADABLE)
 
 
 def _read_parts(file: BinaryIO, size: int, path: str) -> Dict[str, PackedPart]:
@@ -144,9 +143,8 @@ def _read_parts(file: BinaryIO, size: int, path: str) -> Dict[str, PackedPart]:
         what = "%s has the format of gdbheapx %s" % (path, READ_BY[version])
         raise HeapxError(what, "read it with that version, or " + HINT, code=NOT_A_SNAPSHOT)
     if version != VERSION:
-        raise HeapxError(
-            "%s was made by a gdbheapx that this one does not know" % path, "read it with a later version", code=NOT_A_SNAPSHOT
-        )
+        what = "%s was made by a gdbheapx that this one does not know" % path
+        raise HeapxError(what, "read it with a later version", code=NOT_A_SNAPSHOT)
     parts: Dict[str, PackedPart] = {}
     while reader.left:
         name = reader.take(reader.take(1)[0]).decode("ascii", "replace")
@@ -165,9 +163,7 @@ class _FileReader:
 
     def take(self, count: int) -> bytes:
         """So many bytes."""
-        if count > self.left:
-            raise explain_damaged(self._path)
-        data = self._file.read(count)
+        data = self._file.read(count) if count <= self.left else b""
         if len(data) < count:
             raise explain_damaged(self._path)
         self.left -= count

@@ -114,10 +114,10 @@ def make_growth(old: SnapshotRecord, new: SnapshotRecord) -> Growth:
     parts = _compare_parts(before, after, measure is not None)
     used = sum(after.used.values()) - sum(before.used.values()) if before.used is not None and after.used is not None else None
     # what an allocator has in RAM is known without its heaps
-    all_, rss = None, None
-    if measure is not None:
-        all_, rss = sum(part.grown_bytes for part in parts), _subtract_known(before.total_bytes, after.total_bytes)
-    return Growth(measure, all_, used, rss, parts, lacking)
+    if measure is None:
+        return Growth(None, None, used, None, parts, lacking)
+    rss = _subtract_known(before.total_bytes, after.total_bytes)
+    return Growth(measure, sum(part.grown_bytes for part in parts), used, rss, parts, lacking)
 
 
 def _compare_parts(old: GrowthSide, new: GrowthSide, is_comparable: bool) -> List[GrowthPart]:
@@ -341,10 +341,6 @@ class DiffNext(NamedTuple):
     command: str
     why: str
 
-    def of(self, side: DiffSide) -> StepAdvice:
-        """Return the advice with the whole command."""
-        return StepAdvice(hint_about(side.form, side.what, self.command), self.why)
-
 
 class DiffVerdict(NamedTuple):
     """Verdict on the growth."""
@@ -422,8 +418,16 @@ def diff_snapshots(
     sides = [DiffSide(name, head.kind, head.pid, head.executable, head.as_of, form) for name, head, form in zip(names, heads, forms)]
     states, grown = _compare_states(old, new), make_growth(old, new)
     named = old.head.has_names and new.head.has_names
-    judged = _make_verdict(states, grown)
-    next_ = _make_next(judged.code, states, grown)
+    held = [sum_classes(graph.held) for graph in graphs if named and graph.held is not None]
+    objects = [state for state in states if state.what == OBJECTS]  # of runtimes, in their own pools
+    # parts that are no allocator's; objects may grow where their pools had room
+    elsewhere = sum(part.grown_bytes for part in grown.parts if part.allocator is None)
+    elsewhere = max(elsewhere, sum(state.diff_bytes for state in objects))
+    judged = _make_verdict(states, grown, objects, elsewhere)
+    next_: Sequence[DiffNext] = NEXT[judged.code]
+    if judged.code == ELSEWHERE_GREW and objects:  # those that show their owners, if they account for half of the growth
+        next_ = HELD if 2 * sum(state.diff_bytes for state in objects) >= elsewhere else (*ELSEWHERE, POOLS)
+    steps = [(sides[step.side == "new"], step) for step in next_]
     return Diff(
         old=sides[0],
         new=sides[1],
@@ -437,10 +441,10 @@ def diff_snapshots(
         leaks=_compare_models(old, new, "leaks", Leaks, _sum_leaks),
         missing=[*_list_missing("old", old, graphs[0]), *_list_missing("new", new, graphs[1])],
         next=next_,
-        contexts=_compare_contexts(old, new) if named else None,
-        held=_compare_held(graphs) if named else None,
+        contexts=_compare_models(old, new, "report", ComparedReport, _sum_contexts) if named else None,
+        held=_sort_changes(_compare_all(*held)) if len(held) == 2 else None,
         between_s=_between_s(sides[0].taken, sides[1].taken),
-        next_steps=[step.of(sides[step.side == "new"]) for step in next_],
+        next_steps=[StepAdvice(hint_about(side.form, side.what, step.command), step.why) for side, step in steps],
     )
 
 
@@ -601,34 +605,22 @@ def _bound_change(row: DiffChange, least_old: int, least_new: int) -> DiffChange
     return row
 
 
-def _compare_held(graphs: Sequence[OwnedGraph]) -> Optional[List[DiffChange]]:
-    sums = [sum_classes(graph.held) for graph in graphs if graph.held is not None]
-    return _sort_changes(_compare_all(*sums)) if len(sums) == len(graphs) else None
-
-
-def _compare_contexts(old: SnapshotRecord, new: SnapshotRecord) -> Optional[List[DiffChange]]:
-    """Compare the memory contexts: bytes in use, and blocks where the release counts them."""
-
-    def sum_books(report: ComparedReport) -> Optional[Sums]:
-        rows = program_books.sum_by_name(report.books.contexts) if report.books is not None else None
-        return None if rows is None else {(row.name, ""): (row.inuse_bytes, row.blocks) for row in rows}
-
-    return _compare_models(old, new, "report", ComparedReport, sum_books)
+def _sum_contexts(report: ComparedReport) -> Optional[Sums]:
+    """Return the bytes in use by memory context, and blocks where the release counts them."""
+    rows = program_books.sum_by_name(report.books.contexts) if report.books is not None else None
+    return None if rows is None else {(row.name, ""): (row.inuse_bytes, row.blocks) for row in rows}
 
 
 def _sum_leaks(leaks: Leaks) -> Optional[Sums]:
     if leaks.leaked is None:
         return None
-    return {
-        (name, ""): (part.bytes, part.blocks) for name, part in (("held", leaks.held), ("maybe", leaks.maybe), ("leaked", leaks.leaked))
-    }
+    return {(name, ""): (part.bytes, part.blocks) for name, part in leaks.classes._asdict().items()}
 
 
-def _make_verdict(states: Sequence[DiffChange], grown: Growth) -> DiffVerdict:
+def _make_verdict(states: Sequence[DiffChange], grown: Growth, objects: Sequence[DiffChange], elsewhere: int) -> DiffVerdict:
     used, kept = (next(state for state in states if state.what == what) for what in (IN_USE, KEPT))
     least = LEAST_SHARE * max(1, used.old_bytes + kept.old_bytes)
     grew = used.diff_bytes > least, kept.diff_bytes > least
-    elsewhere, objects = _grown_elsewhere_bytes(states, grown), _compare_objects(states)
     total = next((state.old_bytes for state in states if state.what == DIFF_RSS), used.old_bytes + kept.old_bytes)
     is_elsewhere = elsewhere > LEAST_SHARE * total and elsewhere > max(used.diff_bytes, kept.diff_bytes)
     of_used, of_kept = _say_from_to("memory in use", used), _say_from_to("free memory in malloc", kept)
@@ -649,18 +641,15 @@ def _make_verdict(states: Sequence[DiffChange], grown: Growth) -> DiffVerdict:
         return DiffVerdict(BOTH_GREW, what, verdict.GROWING, [*details, of_kept])
     if grew[0]:
         note = "the growth is memory the program still uses, not memory that malloc keeps"
-        return DiffVerdict(
-            USED_GREW, make_sentence("Growing: %s", _say_grew("memory in use", used)), verdict.GROWING, [note, *details, of_kept]
-        )
+        what = make_sentence("Growing: %s", _say_grew("memory in use", used))
+        return DiffVerdict(USED_GREW, what, verdict.GROWING, [note, *details, of_kept])
     if grew[1]:
         what = make_sentence("Kept: %s; memory in use did not grow", _say_grew("free memory that malloc keeps", kept))
         return DiffVerdict(KEPT_GREW, what, verdict.KEPT, [*details, of_used])
     if used.diff_bytes < -least or kept.diff_bytes < -least:
         return DiffVerdict(FELL, "In use: nothing grew, and some fell", details=[of_used, of_kept, *details])
-    what = make_sentence(
-        "No significant change (below 1 %%): in use %s, free in malloc %s", SentenceSize(used.new_bytes), SentenceSize(kept.new_bytes)
-    )
-    return DiffVerdict(SAME, what, details=details)
+    text = "No significant change (below 1 %%): in use %s, free in malloc %s"
+    return DiffVerdict(SAME, make_sentence(text, SentenceSize(used.new_bytes), SentenceSize(kept.new_bytes)), details=details)
 
 
 def _say_from_to(what: str, change: DiffChange) -> Sentence:
@@ -668,30 +657,7 @@ def _say_from_to(what: str, change: DiffChange) -> Sentence:
 
 
 def _say_grew(what: str, change: DiffChange) -> Sentence:
-    return make_sentence(
-        "%s +%s (%s -> %s)", what, SentenceSize(change.diff_bytes), SentenceSize(change.old_bytes), SentenceSize(change.new_bytes)
-    )
-
-
-def _compare_objects(states: Sequence[DiffChange]) -> List[DiffChange]:
-    """Return the rows of runtimes' objects in their own pools, by runtime."""
-    return [state for state in states if state.what == OBJECTS]
-
-
-def _grown_elsewhere_bytes(states: Sequence[DiffChange], grown: Growth) -> int:
-    """Return the growth outside allocators; objects may grow where their pools had room."""
-    parts = sum(part.grown_bytes for part in grown.parts if part.allocator is None)
-    return max(parts, sum(state.diff_bytes for state in _compare_objects(states)))
-
-
-def _make_next(code: str, states: Sequence[DiffChange], grown: Growth) -> Sequence[DiffNext]:
-    """Return the commands that follow the verdict: if objects in pools account for half of the growth outside allocators, those that show
-    their owners.
-    """
-    objects = _compare_objects(states)
-    if code != ELSEWHERE_GREW or not objects:
-        return NEXT[code]
-    return HELD if 2 * sum(state.diff_bytes for state in objects) >= _grown_elsewhere_bytes(states, grown) else (*ELSEWHERE, POOLS)
+    return make_sentence("%s +%s (%s -> %s)", what, *map(SentenceSize, (change.diff_bytes, change.old_bytes, change.new_bytes)))
 
 
 def _say_whole(grown: Growth) -> List[Sentence]:

@@ -7,7 +7,7 @@ from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Sequence,
 from gdbheapx import command, hints
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import Identity, Process, choose_program_name
-from gdbheapx.model import AllocatorInfo, HeapSum
+from gdbheapx.model import AllocatorInfo, HeapSum, Problem
 from gdbheapx.problems import NO_ANSWER, NOT_IN_SNAPSHOT, SNAPSHOT_DAMAGED, ProblemCode
 from gdbheapx.session import Session
 from gdbheapx.snapshot import container
@@ -25,20 +25,12 @@ OWNERS_KEPT = 60
 """Owners in the list of a snapshot: those that retain most."""
 
 
-class RecordedProblem(NamedTuple):
-    """A problem, as it was when the snapshot was taken."""
-
-    code: str
-    where: Optional[str]
-    what: str
-    hint: Optional[str]
-
-
 class RecordedOutcome(NamedTuple):
     """Outcome of a command that was run for the snapshot; its results are among the models."""
 
     partial: bool = False
-    problems: Sequence[RecordedProblem] = ()
+    problems: Sequence[Problem] = ()
+    """Their codes are texts once they were read from a file."""
     error: Optional[str] = None
     """It found nothing: why, and what to do."""
     hint: Optional[str] = None

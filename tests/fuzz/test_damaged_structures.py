@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gdbheapx import problems
 from gdbheapx.budget import WORK
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.elf import demangle, images
@@ -20,6 +21,7 @@ from gdbheapx.inferior.elf.dwarf import Dwarf, DwarfReader, TypeWalk, Unsupporte
 from gdbheapx.inferior.elf.file import ElfFile, parse_header
 from gdbheapx.inferior.elf.link_map import LinkMap, find_tls
 from gdbheapx.inferior.source import CoreSource
+from gdbheapx.model import Problem
 from gdbheapx.snapshot import container, record
 from tests.support.builders import core_file
 from tests.support.builders.elf_file import (
@@ -265,7 +267,7 @@ def test_link_maps(words: List[Tuple[int, int]], nodes: List[int], patches: List
 
 
 HEAD = record.SnapshotHead("1", "2026-11-30T12:00:00Z", "core", 5, "/bin/x", None, None, None, True, [], [], [])
-RECORD = record.SnapshotRecord(HEAD, {"arenas": record.RecordedOutcome(True, [record.RecordedProblem("cut", None, "what", None)])}, {"census": {"rows": []}})
+RECORD = record.SnapshotRecord(HEAD, {"arenas": record.RecordedOutcome(True, [Problem(problems.CORE_CUT, None, "what", None)])}, {"census": {"rows": []}})
 VALUES = st.recursive(st.one_of(st.none(), st.booleans(), NUMBERS, st.text(max_size=8)), lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=8), inner, max_size=3)))
 
 

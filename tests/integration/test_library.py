@@ -1,6 +1,6 @@
 """`import gdbheapx`: what it answers is what the command line answers, of a process, a core and a snapshot; opening stops nothing.
 
-Files: api.py, analysis/blocks.py, report/encodings.py, addons/views/query/command.py
+Files: api.py, analysis/census/block.py, report/encodings.py, addons/views/query/command.py
 """
 
 import json

@@ -1,6 +1,6 @@
 """Services that grow: three commands, of which `report` is the first and names the others, lead to what holds the memory.
 
-Files: analysis/next_steps.py.
+Files: analysis/memory_verdict.py.
 """
 
 import subprocess

@@ -255,10 +255,8 @@ class ContainerFinder:
         root = self._read_setting_node(these[0]) if these and self.inside(at) is None else None
         if root is None or root[1] & 1:
             return None
-        below = [node & ~1 for node in root[1:] if node & ~1]
-        return (
-            make_container(ENVIRONMENT, at, 1, None) if below and all(self._read_setting_node(node) is not None for node in below) else None
-        )
+        below = [self._read_setting_node(node & ~1) for node in root[1:] if node & ~1]
+        return make_container(ENVIRONMENT, at, 1, None) if below and None not in below else None
 
     def _read_setting_node(self, node: int) -> Optional[Tuple[int, ...]]:
         """Return the words of a node whose text is NAME=VALUE, or None."""

@@ -21,7 +21,7 @@ from gdbheapx.analysis.census.world import CONTENT, EXACT, PLACE, SHAPE, Ask, As
 from gdbheapx.analysis.reachability import heap_graph
 from gdbheapx.analysis.reachability.heap_graph import ManagedClass
 from gdbheapx.analysis.reachability.owners import SHAPES
-from gdbheapx.analysis.reachability.paths import BlockPaths, LabelKind, NodeNames, Speaker, listen_to_namer
+from gdbheapx.analysis.reachability.paths import BlockPaths, LabelKind, NodeNames, Speaker
 from gdbheapx.analysis.reachability.paths import Paths as GraphPaths
 from gdbheapx.columns import BYTES, IF_ANY, TEXT, Column, add_values, hidden_column
 from gdbheapx.kernel.blocks import signatures
@@ -509,7 +509,8 @@ def find_census(session: Session, contents: bool = True) -> Census:
 def listen_to_namers(recognisers: Iterable[Recogniser], world: World) -> Dict[str, Speaker]:
     """Return the namers of recognisers by runtime; memory is read. Call their make_asks() first."""
     namers = {recogniser.module: recogniser.namer(world) for recogniser in recognisers}
-    return {module: listen_to_namer(namer) for module, namer in namers.items() if namer is not None}
+    present = {module: namer for module, namer in namers.items() if namer is not None}
+    return {module: Speaker(namer, list(namer.starts()), list(namer.owns_nothing())) for module, namer in present.items()}
 
 
 def _prepare_census(session: Session, world: World, owning: bool = True) -> PreparedCensus:

@@ -183,6 +183,10 @@ def find_leaks(reach: Reach, interior_holds: bool, sums: Sequence[NativeSum], na
     containers = containers or None  # as if there were no slots: there are none
     roots = reach.graph.find_leak_roots(containers) if sums[LEAKED].blocks else 0
     holding = list_held_rules(interior_holds)
+    lost = []  # mappings outside the heaps that no pointer leads to
+    for place, node in enumerate(reach.regions.nodes, reach.numbers.blocks):
+        if reach.graph.evidence(place) in (FROM_MAPPING, LEAKED):
+            lost.append(LostMapping(TargetAddress(node.start), node.end - node.start, node.resident_bytes, node.use.mapping.name))
     maybe = {EVIDENCE[rule]: sums[rule] for rule in range(LEAKED) if rule not in holding and sums[rule].blocks}
     held, unsure = (
         NativeSum(sum(part.blocks for part in parts), sum(part.bytes for part in parts))
@@ -197,7 +201,7 @@ def find_leaks(reach: Reach, interior_holds: bool, sums: Sequence[NativeSum], na
         groups=group_leaks(reach, naming, containers) if roots else [],
         habits=reach.habits,
         offsets=reach.graph.inside_offsets() if sums[RULE_INSIDE].blocks else (),
-        mappings=find_lost_mappings(reach),
+        mappings=sorted(lost, key=lambda row: -row.bytes),
         low_addresses=any(start < 1 << 32 for start, _ in reach.heaps) and reach.word_bytes == 8,
         fields=measure_fields(reach.graph, reach.numbers.blocks, reach.regions.managed, lambda field: None),
     )
@@ -233,15 +237,6 @@ def group_leaks(reach: Reach, naming: Optional[Naming], containers: Optional[Con
         )
         rows.append(row)
     return sorted(rows, key=lambda row: (-(row.bytes + row.behind_bytes), row.size_bytes))
-
-
-def find_lost_mappings(reach: Reach) -> List[LostMapping]:
-    """Mappings outside the heaps that no pointer leads to."""
-    rows = []
-    for place, node in enumerate(reach.regions.nodes, reach.numbers.blocks):
-        if reach.graph.evidence(place) in (FROM_MAPPING, LEAKED):
-            rows.append(LostMapping(TargetAddress(node.start), node.end - node.start, node.resident_bytes, node.use.mapping.name))
-    return sorted(rows, key=lambda row: -row.bytes)
 
 
 def group_lost_mappings(reach: Reach, least_bytes: int) -> List[LostByName]:

@@ -162,10 +162,8 @@ MOST_LETTERS, MOST_TAIL = 100, 40
 """Of a path as text, and of its end where its middle is left out: `path_steps` has it whole."""
 LAST_BIT = LAST_OWNING_BIT
 """Of a mask of words: this one and all after it."""
-VARIABLE, ATTRIBUTE, KEY, INDEX, FRAME, LOCAL, CLOSURE, TYPE, FIELD = (
-    *("variable", "attribute", "key", "index"),
-    *("frame", "local", "closure", "type", "field"),
-)
+VARIABLE, ATTRIBUTE, KEY, INDEX = "variable", "attribute", "key", "index"
+FRAME, LOCAL, CLOSURE, TYPE, FIELD = "frame", "local", "closure", "type", "field"
 """Kinds of steps. FIELD: a word at an offset, where nothing knows more."""
 
 MOST_KEY = 60
@@ -387,9 +385,8 @@ def _join_turns(names: Sequence[str]) -> str:
     if len(names) < LEAST_FOLDED:
         return "".join(names)
     while at < len(names):
-        length, turns = max(
-            ((length, _count_turns(names, at, length)) for length in range(1, MOST_TURN + 1)), key=lambda one: one[0] * one[1]
-        )
+        counted = [(length, _count_turns(names, at, length)) for length in range(1, MOST_TURN + 1)]
+        length, turns = max(counted, key=lambda one: one[0] * one[1])
         is_folded = turns >= LEAST_FOLDED
         parts.append("".join(names[at : at + length]) + " x %d" % turns if is_folded else names[at])
         at += length * turns if is_folded else 1
@@ -503,8 +500,8 @@ class BlockPaths(Paths):
         ends: Dict[int, Callable[[int], Optional[int]]] = {}
         for label, kind in enumerate(kinds):
             namer = speakers[kind.runtime].namer if kind.runtime in speakers else Namer()
-            is_told = kind.owning is not None and kind.runtime in speakers
-            masks.append(kind.owning if is_told and kind.owning is not None else namer.owning_words(kind.name))
+            is_told = kind.runtime in speakers
+            masks.append(kind.owning if kind.owning is not None and is_told else namer.owning_words(kind.name))
             begins.append(namer.object_offset(kind.name))
             items.append(namer.items(kind.name))
             end = namer.live_end(kind.name) if can_read else None
@@ -598,12 +595,11 @@ class BlockPaths(Paths):
         first = next((number for number in range(len(way) - 1, 0, -1) if (namer, way[number]) in self._states), 0)
         state = self._states[namer, way[first]] if first else PathState(namer.begin_path(start), None)
         for number in range(first, len(way) - 1):
-            move = None
-            if state is not None:
-                move = namer.follow_pointer(
-                    state.move.position, self._make_hop(way[number], way[number + 1]), self._make_hop(way[number + 1], None)
-                )
-            if state is None or move is None:
+            if state is None:
+                return number, None
+            hop, below = self._make_hop(way[number], way[number + 1]), self._make_hop(way[number + 1], None)
+            move = namer.follow_pointer(state.move.position, hop, below)
+            if move is None:
                 return number, state
             state = PathState(move, state)
             if len(self._states) >= MOST_STATES:
@@ -746,11 +742,6 @@ MOST_ENDS = 1 << 17
 """Blocks that are asked where they end."""
 MOST_REST_BYTES = 1 << 20
 """Of a block, all of whose words are looked at once one of them is stale."""
-
-
-def listen_to_namer(namer: Namer) -> Speaker:
-    """Query the namer now, while memory may be read."""
-    return Speaker(namer, list(namer.starts()), list(namer.owns_nothing()))
 
 
 class Plain(Namer):

@@ -1,6 +1,6 @@
 """Find the pointers to a block, back to the roots. Also finds the holders of a few blocks that another answer names."""
 
-from typing import TYPE_CHECKING, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import TYPE_CHECKING, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from gdbheapx.analysis.reachability.dominance import ContainerElement, ContainerTree
 from gdbheapx.analysis.reachability.heap_graph import Reach
@@ -146,13 +146,6 @@ def _order_chain(chain: RefsChain) -> Tuple[bool, bool, bool, bool, int]:
     return not chain.is_held, chain.is_user, not owns[0], not all(owns), chain.length
 
 
-def _find_above(reach: Reach, node: int, lost: Dict[int, Optional[Edge]]) -> Optional[Edge]:
-    """A pointer to a node to which no root leads; each takes a pass over the graph, so only so many are looked for."""
-    if node not in lost and len(lost) < MOST_STEPS:
-        lost[node] = next(iter(reach.graph.referrers(node, 1)), None)
-    return lost.get(node)
-
-
 def _make_chain(
     reach: Reach, names: NodeNames, first: Edge, held: int, marks: RefsMarks, paths: Optional[Paths], below: Optional[ContainerElement]
 ) -> RefsChain:
@@ -177,7 +170,9 @@ def _make_chain(
         path.append((node, NO_SLOT, 0))
     seen = {node_id for node_id, _, _ in path}
     while node < reach.roots_from and parents[node] == NO_NODE and node not in marks.starts:
-        pointer = _find_above(reach, node, marks.lost)
+        if node not in marks.lost and len(marks.lost) < MOST_STEPS:  # each takes a pass over the graph
+            marks.lost[node] = next(iter(reach.graph.referrers(node, 1)), None)
+        pointer = marks.lost.get(node)
         if pointer is None or pointer.node in seen:
             break
         node = pointer.node
@@ -228,11 +223,7 @@ def list_chain_blocks(reach: Reach, refs: Refs) -> List[Tuple[int, int]]:
 
 def add_refs_types(refs: Refs, names: Mapping[int, str]) -> Refs:
     """Add the types of blocks, by their addresses."""
-    chains = [
-        chain._replace(steps=[step._replace(signature=names.get(step.address or 0, step.signature)) for step in chain.steps])
-        for chain in refs.chains
-    ]
-    return refs._replace(chains=chains)
+    return _change_steps(refs, lambda step: step._replace(signature=names.get(step.address or 0, step.signature)))
 
 
 def list_pointers(refs: Refs, chains: int) -> List[Tuple[int, Optional[int]]]:
@@ -247,10 +238,11 @@ def _stands_at(step: RefsStep) -> int:
 
 def add_refs_containers(refs: Refs, containers: Mapping[int, HeldContainer]) -> Refs:
     """Add the containers to which pointers belong, by the addresses of the pointers."""
-    chains = [
-        chain._replace(steps=[step._replace(container=containers.get(_stands_at(step))) for step in chain.steps]) for chain in refs.chains
-    ]
-    return refs._replace(chains=chains)
+    return _change_steps(refs, lambda step: step._replace(container=containers.get(_stands_at(step))))
+
+
+def _change_steps(refs: Refs, change: Callable[[RefsStep], RefsStep]) -> Refs:
+    return refs._replace(chains=[chain._replace(steps=list(map(change, chain.steps))) for chain in refs.chains])
 
 
 class Holder(NamedTuple):

@@ -8,8 +8,8 @@ from typing import Any, Dict, List, Optional, Tuple
 
 import pytest
 
-from gdbheapx.analysis import blocks, inside, memory_verdict
-from gdbheapx.analysis.census import registry
+from gdbheapx.analysis import inside, memory_verdict
+from gdbheapx.analysis.census import block, registry
 from gdbheapx.analysis.census.find import Census, CensusLook, Managed
 from gdbheapx.analysis.census.world import EXACT, PLACE, Inner, Recogniser, RuntimeLabels, Signature
 from gdbheapx.analysis.inside import Watch
@@ -129,16 +129,16 @@ def holding(size_bytes: Optional[int]) -> Any:
 
 def test_who_holds_more_than_what_is_shown_is_named() -> None:
     """With both figures and the option that shows it."""
-    ((what, hint),) = blocks.find_larger(3 * MB, [holding(300 * MB)])
+    ((what, hint),) = block.find_larger(3 * MB, [holding(300 * MB)])
     assert "jemalloc in libarrow.so.2600 holds 300.0 MiB (100 times as much)" in what and "3.0 MiB" in what
     assert hint == "malloc-stats --allocator jemalloc shows it"
-    assert blocks.find_larger(0, [holding(MB)])[0][0].endswith("holds 1.0 MiB")
+    assert block.find_larger(0, [holding(MB)])[0][0].endswith("holds 1.0 MiB")
 
 
 @pytest.mark.parametrize("size_bytes", [None, 0, 3 * MB, 5 * MB])
 def test_who_holds_little_or_an_unknown_amount_is_not(size_bytes: Optional[int]) -> None:
     """Half as much again is no reason to look elsewhere."""
-    assert blocks.find_larger(3 * MB, [holding(size_bytes)]) == []
+    assert block.find_larger(3 * MB, [holding(size_bytes)]) == []
 
 
 def test_sums_over_no_arena_are_unknown() -> None:

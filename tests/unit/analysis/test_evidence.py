@@ -438,9 +438,9 @@ def whose(parts: Sequence[int], owner: Any, is_hidden: bool, own: verdict.HeapVe
 
 def test_an_owner_that_is_not_known_makes_no_verdict_certain(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where nothing tells who owns malloc, the verdict is the one of either answer, less sure, or none; what is no malloc's stays as it is."""
-    for module, name in ((overview.next_steps, "make_memory_steps"), (overview.inside, "make_inside_steps")):
+    for module, name in ((overview.memory_verdict, "make_memory_steps"), (overview.inside, "make_inside_steps")):
         monkeypatch.setattr(module, name, lambda *_: [])
-    monkeypatch.setattr(overview.next_steps, "in_malloc", lambda *_: [])
+    monkeypatch.setattr(overview.memory_verdict, "in_malloc", lambda *_: [])
     for parts in product(SIZES, repeat=3):
         own = on_glibc(one_arena(used=parts[0]))
         unknown = whose(parts, None, True, own)

@@ -1,6 +1,6 @@
 """What is large comes first; an allocator is spoken of only if it holds enough.
 
-Files: analysis/memory/kinds.py, analysis/memory/kinds.py, analysis/inside.py, analysis/next_steps.py.
+Files: analysis/memory/kinds.py, analysis/memory/kinds.py, analysis/inside.py, analysis/memory_verdict.py.
 """
 
 import ast
@@ -13,7 +13,7 @@ import pytest
 from gdbheapx import findings as codes
 from gdbheapx import hints, problems, verdict
 from gdbheapx.allocators.records import AllocatorJudgement
-from gdbheapx.analysis import inside, memory_verdict, next_steps
+from gdbheapx.analysis import inside, memory_verdict
 from gdbheapx.analysis.inside import RuntimeTable
 from gdbheapx.analysis.memory import kinds
 from gdbheapx.analysis.overview import _make_verdict, _with_leaked
@@ -128,7 +128,7 @@ def test_objects_of_a_runtime_are_in_use() -> None:
 
 def test_no_step_opens_a_port_or_may_end_the_process() -> None:
     """SIGUSR1 opens node's inspector; SIGUSR2 ends a node that was not started for it."""
-    steps = [*next_steps.make_memory_steps(Live(), "mostly-runtime", "V8"), *next_steps.in_malloc(Live(), ["V8"])]  # type: ignore[arg-type]
+    steps = [*memory_verdict.make_memory_steps(Live(), "mostly-runtime", "V8"), *memory_verdict.in_malloc(Live(), ["V8"])]  # type: ignore[arg-type]
     assert steps and not [step for step in steps if isinstance(step, StepSentence) and step.command.startswith("kill")]
 
 
@@ -205,31 +205,31 @@ class Core:
 
 def test_nothing_is_asked_of_a_core_that_only_a_process_can_answer() -> None:
     """What a core can be asked is to be typed as it stands, the rest is said of the live process; no step has a process's number."""
-    for program in [key for key in next_steps._LIVE if "-" not in key]:
-        steps = next_steps.make_memory_steps(Core(), "mostly-runtime", program, has_heap=True, has_much=True)  # type: ignore[arg-type]
+    for program in [key for key in memory_verdict._LIVE if "-" not in key]:
+        steps = memory_verdict.make_memory_steps(Core(), "mostly-runtime", program, has_heap=True, has_much=True)  # type: ignore[arg-type]
         typed = [hints.strip_targets(step.command) for step in steps if isinstance(step, StepSentence)]
         assert not [command for command in typed if "PID" in command or "77" in command], program
-        assert typed[:2] == ["owners", "census"] if next_steps.is_seen(program) else ("owners" in typed) == (program in next_steps._WITH_C_BESIDE)
+        assert typed[:2] == ["owners", "census"] if memory_verdict.is_seen(program) else ("owners" in typed) == (program in memory_verdict._WITH_C_BESIDE)
         assert [step for step in steps if "live process" in step] or typed
-    (jhsdb,) = [step for step in next_steps.make_memory_steps(Core(), "mostly-runtime", "JVM") if isinstance(step, StepSentence)]  # type: ignore[arg-type]
+    (jhsdb,) = [step for step in memory_verdict.make_memory_steps(Core(), "mostly-runtime", "JVM") if isinstance(step, StepSentence)]  # type: ignore[arg-type]
     assert jhsdb.command == "jhsdb jmap --histo --exe '/opt/a b/java' --core /tmp/the.core"
     crashed = Core()
     crashed.core_path = "/proc/7/mem"
-    (jhsdb,) = [step for step in next_steps.make_memory_steps(crashed, "mostly-runtime", "JVM") if isinstance(step, StepSentence)]  # type: ignore[arg-type]
+    (jhsdb,) = [step for step in memory_verdict.make_memory_steps(crashed, "mostly-runtime", "JVM") if isinstance(step, StepSentence)]  # type: ignore[arg-type]
     assert jhsdb.command.endswith("--core CORE"), "the process is gone"
 
 
 def test_a_core_without_its_program_says_what_the_file_would_give() -> None:
     """And a process never does."""
-    assert "--exe FILE" in next_steps.in_malloc(Core(), [])[0]  # type: ignore[arg-type]
-    assert not next_steps.in_malloc(Live(), [])  # type: ignore[arg-type]
+    assert "--exe FILE" in memory_verdict.in_malloc(Core(), [])[0]  # type: ignore[arg-type]
+    assert not memory_verdict.in_malloc(Live(), [])  # type: ignore[arg-type]
 
 
 def test_own_commands_only_where_there_are_blocks() -> None:
     """A runtime without an allocator that was read has none to go through, and beside a large heap of Go's what C has may be next to nothing."""
-    beside = [next_steps.make_memory_steps(Live(), "mostly-runtime", "Go", True, has_much=much)[2:] for much in (True, False)]  # type: ignore[arg-type]
+    beside = [memory_verdict.make_memory_steps(Live(), "mostly-runtime", "Go", True, has_much=much)[2:] for much in (True, False)]  # type: ignore[arg-type]
     assert [hints.strip_targets(step.command) for step in beside[0] if isinstance(step, StepSentence)] == ["owners", "leaks"] and not beside[1]
-    with_blocks, without = (next_steps.make_memory_steps(Live(), "mostly-runtime", "CPython", has_heap) for has_heap in (True, False))  # type: ignore[arg-type]
+    with_blocks, without = (memory_verdict.make_memory_steps(Live(), "mostly-runtime", "CPython", has_heap) for has_heap in (True, False))  # type: ignore[arg-type]
     assert [hints.strip_targets(str(step)).split()[0] for step in with_blocks] == ["owners", "census", "tracemalloc"] and str(without[0]).startswith(
         "tracemalloc"
     )

@@ -14,14 +14,16 @@ from pathlib import Path
 
 import pytest
 
+from gdbheapx import problems
 from gdbheapx.errors import HeapxError
+from gdbheapx.model import Problem
 from gdbheapx.snapshot import container, record
-from gdbheapx.snapshot.record import RecordedOutcome, RecordedProblem, SnapshotHead, SnapshotRecord
+from gdbheapx.snapshot.record import RecordedOutcome, SnapshotHead, SnapshotRecord
 
 pytestmark = pytest.mark.once  # files of bytes
 
 HEAD = SnapshotHead("1", "2026-11-30T12:00:00Z", "core", 5, "/bin/x", None, None, None, True, [], [], [])
-MADE = SnapshotRecord(HEAD, {"arenas": RecordedOutcome(True, [RecordedProblem("cut", None, "what", None)])}, {"census": {"rows": []}})
+MADE = SnapshotRecord(HEAD, {"arenas": RecordedOutcome(True, [Problem(problems.CORE_CUT, None, "what", None)])}, {"census": {"rows": []}})
 
 
 def made(folder: Path) -> Path:

@@ -1,22 +1,24 @@
 """A snapshot without names, and without the places of mappings.
 
-Files: snapshot/names.py.
+Files: snapshot/take.py.
 """
 
 from typing import List
 
 import pytest
 
+from gdbheapx import problems
 from gdbheapx.analysis.addon_answers import Books, MemoryContext, QueueRow
 from gdbheapx.analysis.census import owned
 from gdbheapx.analysis.census.find import Census, CensusRow
 from gdbheapx.analysis.census.owned import FlameFrame
 from gdbheapx.inferior.base import Mapping
-from gdbheapx.model import AllocatorInfo, TargetAddress
+from gdbheapx.model import AllocatorInfo, Problem, TargetAddress
 from gdbheapx.report.text import make_printable
-from gdbheapx.snapshot import container, names
-from gdbheapx.snapshot.names import FIRST, MovedAddresses
-from gdbheapx.snapshot.record import RecordedMapping, RecordedOutcome, RecordedProblem, SnapshotHead, SnapshotRecord
+from gdbheapx.snapshot import container
+from gdbheapx.snapshot import take as names
+from gdbheapx.snapshot.record import RecordedMapping, RecordedOutcome, SnapshotHead, SnapshotRecord
+from gdbheapx.snapshot.take import FIRST, MovedAddresses
 from gdbheapx.units import make_sentence
 
 pytestmark = pytest.mark.once  # pure functions
@@ -46,7 +48,7 @@ def record_with(name: str) -> SnapshotRecord:
     books = container.encode_value(Books("BIND", [context], [QueueRow("task", name, 1, 0)], 5, 72))
     data = {"books": books, "threads": [{"thread": name, "module": "libsecret.so.1"}], "classes": [{"signature": name}]}
     lines = ["  12 %s of libsecret.so.1" % name, "  13 %s" % make_printable(name), "Suspect: %s keeps 5 bytes" % name]
-    problem = RecordedProblem("cut", None, make_sentence("%s could not be read", name), None)
+    problem = Problem(problems.CORE_CUT, None, make_sentence("%s could not be read", name), None)
     return SnapshotRecord(head, {"report": RecordedOutcome(problems=[problem])}, {"census": container.encode_value(census), "report": {**data, "lines": lines}})
 
 

@@ -13,7 +13,7 @@ from gdbheapx.addons.monitor.watch.samples import Sample, Watching
 from gdbheapx.addons.monitor.watch.series import LEAST_SWING_BYTES, SeriesChange
 from gdbheapx.addons.monitor.watch.summary import History, Over, Summary
 from gdbheapx.addons.monitor.watch.table import list_estimates
-from gdbheapx.analysis.next_steps import has_objects, is_seen
+from gdbheapx.analysis.memory_verdict import has_objects, is_seen
 from gdbheapx.columns import BYTES, TEXT, Column
 from gdbheapx.command import TextStyle
 from gdbheapx.hints import hint_about

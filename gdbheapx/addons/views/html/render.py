@@ -9,11 +9,10 @@ from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence
 from gdbheapx import units
 from gdbheapx.addons.views.html import geometry
 from gdbheapx.errors import HeapxError
-from gdbheapx.model import AllocatorInfo, StepAdvice
+from gdbheapx.model import AllocatorInfo, Problem, StepAdvice
 from gdbheapx.problems import MISSING_PACKAGE
 from gdbheapx.report import reach_text
 from gdbheapx.report.text import DrawnPath, UncutText, format_coordinate
-from gdbheapx.snapshot.record import RecordedProblem
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 NOT_KNOWN = "not known"
@@ -53,7 +52,7 @@ class Envelope(NamedTuple):
     target: TargetFacts
     tool: Tool
     partial: bool
-    problems: Sequence[RecordedProblem]
+    problems: Sequence[Problem]
     allocators: Sequence[AllocatorInfo]
 
 
