@@ -10,7 +10,7 @@ from typing import List
 import pytest
 
 from tests.support.paths import GDB
-from tests.support.tool import Outcome, run, tool_command, tool_environment
+from tests.support.tool import Outcome, heapx, run, tool_command, tool_environment
 
 pytestmark = pytest.mark.once  # the tool's own rules
 
@@ -84,7 +84,7 @@ def test_a_failure_has_a_code(place: Path, words: str, code: str, exit_code: int
     if "query" in words or "html" in words:
         pytest.importorskip("duckdb" if "query" in words else "jinja2", reason="the extra is not installed")
     given = [word.replace("{}", str(place)).replace("_", " ") if "SELECT" in word else word.replace("{}", str(place)) for word in words.split()]
-    failed(run([*tool_command(), *given, "--json"]), code, exit_code)
+    failed(heapx(given, "--json"), code, exit_code)
     assert (place / "text").stat().st_size == 500
 
 
