@@ -74,6 +74,7 @@ class Forker:
 
 def serve_runs(number: int) -> None:
     """Fork for each request that comes by this descriptor, until its other end is closed."""
+    sys.path[0] = os.path.dirname(sys.executable)  # as of the installed program; it was the working folder
     for path in sorted((ROOT / "gdbheapx").rglob("*.py")):
         parts = path.relative_to(ROOT).with_suffix("").parts
         if not {*UNLIKE}.intersection(parts) and parts[-1] not in ("__init__", "__main__", "gdbinit"):
