@@ -3,15 +3,10 @@
 Files: commands/report.py, report/overview_text.py.
 """
 
-import fcntl
 import os
-import pty
 import shlex
 import shutil
-import struct
-import subprocess
 import sys
-import termios
 from typing import Callable, Dict, List
 
 import pytest
@@ -19,7 +14,7 @@ import pytest
 from tests.support.javas import JAVA
 from tests.support.jemallocs import library
 from tests.support.processes import Process, Stage
-from tests.support.tool import TOOL_SECONDS, heapx, tool_command, tool_environment
+from tests.support.tool import heapx, on_terminal
 
 pytestmark = pytest.mark.once  # how an answer is shown
 
@@ -29,21 +24,9 @@ cache = {number: Item(number) for number in range(40000)}
 print("ready", flush=True); input()"""
 
 
-def on_terminal(*words: str) -> List[str]:
+def lines_on_terminal(*words: str) -> List[str]:
     """The lines that the tool writes to a terminal of 80 columns and 24 lines."""
-    leader, follower = pty.openpty()
-    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("4H", 24, 80, 0, 0))
-    environment = tool_environment({"NO_COLOR": "1"})
-    with subprocess.Popen([*tool_command(), *words], env=environment, stdin=subprocess.DEVNULL, stdout=follower, stderr=subprocess.PIPE) as tool:
-        os.close(follower)
-        text = b""
-        try:
-            while True:
-                text += os.read(leader, 1 << 16)
-        except OSError:  # the other side is closed
-            os.close(leader)
-        assert tool.wait(TOOL_SECONDS) in (0, 4), tool.stderr.read() if tool.stderr else b""
-    return text.decode().replace("\r\n", "\n").splitlines()
+    return on_terminal(80, words, {"NO_COLOR": "1"}, 24).replace("\r\n", "\n").splitlines()
 
 
 def leaking(stage: Stage) -> Process:
@@ -72,7 +55,7 @@ def tiny(stage: Stage) -> Process:
 
 def check(words: List[str]) -> Dict[str, str]:
     """Head and end of the report of this target; the head's facts."""
-    lines = on_terminal(*words, "report")
+    lines = lines_on_terminal(*words, "report")
     head = lines[: lines.index("")]
     end = lines[-23:]
     assert len(head) <= 12 and all(len(line) <= 80 for line in lines if "gdbheapx " not in line), lines
@@ -97,7 +80,7 @@ def test_a_process(stage: Stage, start: Callable[[Stage], Process]) -> None:
         words = shlex.split(facts["Next"])[1:]
         assert words[:2] == ["-p", str(process.pid)] and heapx(words[:2], words[2], "--help").code == 0
     if start is tiny:
-        brief = on_terminal("--pid", str(process.pid), "report", "--brief")
+        brief = lines_on_terminal("--pid", str(process.pid), "report", "--brief")
         assert [line[:11].strip() for line in brief[: len(facts)]][:4] == list(facts)[:4] and "Next steps" not in brief
     if start is on_python:
         assert facts["Suspect"].startswith("__main__.cache, dict of 40,000 entries, ")

@@ -60,21 +60,20 @@ def test_sourced_before_any_program(stage: Stage) -> None:
 def test_help_and_completion() -> None:
     """help heapx, heapx help, help heapx arenas, heapx arenas --help and completion work without a program; gdb offers nothing of the shell's."""
     commands = ["help heapx", "heapx help", "heapx help arenas", "help heapx arenas", "heapx arenas --help", "complete heapx ar", "complete heapx arenas --", "show heapx max-seconds"]
-    for command in commands:
-        outcome = run([GDB, "-nx", "-q", "-batch", "-x", str(GDBINIT), "-ex", command])
-        assert outcome.code == 0 and outcome.stdout, (command, outcome.stderr)
-    assert b"heapx arenas" in run([GDB, "-nx", "-q", "-batch", "-x", str(GDBINIT), "-ex", "complete heapx ar"]).stdout
-    assert not {b"heapx watch", b"heapx fleet", b"heapx mcp"} & set(run([GDB, "-nx", "-q", "-batch", "-x", str(GDBINIT), "-ex", "complete heapx "]).stdout.splitlines())
+    script = [word for command in (*commands, "complete heapx ") for word in ("-ex", "echo \\n---\\n", "-ex", command)]
+    outcome = run([GDB, "-nx", "-q", "-batch", "-x", str(GDBINIT), *script])
+    shown = dict(zip(commands, outcome.stdout.decode().split("\n---\n")[1:]))
+    assert outcome.code == 0 and all(text.strip() for text in shown.values()), (shown, outcome.stderr)
+    every = outcome.stdout.decode().rpartition("\n---\n")[2].splitlines()
+    assert "heapx arenas" in shown["complete heapx ar"] and not {"heapx watch", "heapx fleet", "heapx mcp"} & set(every) and "heapx arenas" in every
 
 
 def test_only_the_prefix_is_taken() -> None:
     """Sourcing adds the prefix heapx and its settings, no other command."""
     names = []
     for script in ([], ["-x", str(GDBINIT)]):
-        outcome = run([GDB, "-nx", "-q", "-batch", *script, "-ex", "python print(sorted(set(gdb.execute('complete', to_string=True).split())))"])
         listing = run([GDB, "-nx", "-q", "-batch", *script, "-ex", "help all"])
         names.append({line.split(" --")[0].strip() for line in listing.stdout.decode().splitlines() if " -- " in line})
-        del outcome
     added = names[1] - names[0]
     assert added and all("heapx" in name for name in added), sorted(added)[:10]
 

@@ -1,50 +1,22 @@
 """What a terminal changes: tables are as wide as it is, headings are bold, whoever answers."""
 
-import fcntl
 import os
-import pty
-import struct
-import subprocess
-import termios
 from pathlib import Path
-from typing import Dict, List, Optional
+from typing import List
 
 import pytest
 
 from gdbheapx.report.text import wrap_sentence
 from tests.support.paths import GDB
 from tests.support.processes import Lasting, Stage, by_turns
-from tests.support.tool import heapx, tool_command, tool_environment
+from tests.support.tool import heapx, on_terminal
 from tests.support.unchanged import EVERY
 
 pytestmark = pytest.mark.image  # its Python, its gdb and its terminal
 
 RECORDER = ("recorder", "9", "1000", "3")
 WIDTHS = 80, 120, 200
-ENDED = 0, 1, 3, 4
-"""Exit codes: no answer is one, too, of a question about an address where nothing is."""
 PLAIN = {"NO_COLOR": "1"}
-
-
-def on_terminal(width: int, words: List[str], env: Optional[Dict[str, str]] = None) -> str:
-    """What the tool writes to a terminal of that width."""
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, width, 0, 0))
-    environment = tool_environment({"TERM": "xterm", **(env or {})})
-    popen = subprocess.Popen([*tool_command(), *words], env=environment, stdin=subprocess.DEVNULL, stdout=theirs, stderr=subprocess.DEVNULL)
-    os.close(theirs)
-    pieces = []
-    while True:
-        try:
-            piece = os.read(ours, 1 << 16)
-        except OSError:  # nobody has the other end any more
-            break
-        if not piece:
-            break
-        pieces.append(piece)
-    os.close(ours)
-    assert popen.wait() in ENDED
-    return b"".join(pieces).decode()
 
 
 def table_lines(text: str) -> List[str]:

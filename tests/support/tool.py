@@ -1,14 +1,19 @@
 """Runs of the tool: from a shell, inside a stock gdb, and what every answer must be."""
 
 import atexit
+import contextlib
+import fcntl
 import importlib
 import json
 import os
+import pty
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
+import termios
 from functools import cache
 from pathlib import Path
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence
@@ -163,6 +168,26 @@ def run_forked(command: Sequence[str], env: Optional[Dict[str, str]], seconds: f
         return ended(*forker(os.getpid()).run_words(words, tool_environment(env), seconds))
     except subprocess.TimeoutExpired as late:
         raise Hang("%s did not end in %s s; so far %r %r" % (" ".join(command), seconds, late.output[-500:], late.stderr[-500:])) from None
+
+
+ANSWERED = 0, 1, 3, 4
+"""Exit codes: no answer is one, too, of a question about an address where nothing is."""
+
+
+def on_terminal(width: int, words: Sequence[str], env: Optional[Dict[str, str]] = None, height: int = 50) -> str:
+    """What the tool writes to a terminal of that size."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", height, width, 0, 0))
+    environment = tool_environment({"TERM": "xterm", **(env or {})})
+    with subprocess.Popen([*tool_command(), *words], env=environment, stdin=subprocess.DEVNULL, stdout=theirs, stderr=subprocess.DEVNULL) as tool:
+        os.close(theirs)
+        text = b""
+        with contextlib.suppress(OSError):  # nobody has the other end any more
+            while piece := os.read(ours, 1 << 16):
+                text += piece
+        os.close(ours)
+        assert tool.wait(TOOL_SECONDS) in ANSWERED
+    return text.decode()
 
 
 PATIENT = ("--max-stop", "60")
