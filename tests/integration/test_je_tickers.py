@@ -145,8 +145,11 @@ MEASURED = [(conf, roles) for conf in CONFS for roles in ROLES_OF if conf in ("a
 """Where pages go by themselves it is the same whoever else is there."""
 
 
-@pytest.mark.parametrize("way", FEW_WAYS)
-@pytest.mark.parametrize("conf, roles", [(CONFS[conf], ROLES_OF[roles]) for conf, roles in MEASURED], ids=map("-".join, MEASURED))
+OF_WAYS = [(*both, way) for way in FEW_WAYS for number, both in enumerate(MEASURED) if way != "rust-0.6" or number % 2]
+"""rust-0.6 has not the fault: half of them show that nothing differs by its layout."""
+
+
+@pytest.mark.parametrize("conf, roles, way", [(CONFS[conf], ROLES_OF[roles], way) for conf, roles, way in OF_WAYS], ids=map("-".join, OF_WAYS))
 def test_arenas_say_what_was_measured(stage: Stage, core: str, way: str, roles: Any, conf: str) -> None:
     """Where the pages stayed while the threads worked, the arena is `unpurged`; where they went, it is not."""
     process = start(stage, way, "tickers", WORK_MS, *roles, conf=conf if "decay" in conf else ",".join(part for part in (DECAY, conf) if part))

@@ -35,11 +35,11 @@ def lines(outcome: Outcome, pattern: str) -> List["re.Match[str]"]:
 
 
 @pytest.mark.once
-def test_bytes_of_arenas(stage: Stage, kind: str, tmp_path: Path) -> None:
+def test_bytes_of_arenas(stage: Stage, core: str, tmp_path: Path) -> None:
     """The first example prints for each arena what `arenas` says."""
     process = stage.start("damage", "rich")
-    rows = heapx(process.target(kind), "arenas", "--json").data["arenas"]
-    found = lines(script(tmp_path, process, kind, ARENAS), r"glibc arena (\d+): (\d+) bytes in use, (\d+) free, (\d+) would be returned")
+    rows = heapx(process.target(core), "arenas", "--json").data["arenas"]
+    found = lines(script(tmp_path, process, core, ARENAS), r"glibc arena (\d+): (\d+) bytes in use, (\d+) free, (\d+) would be returned")
     assert len(rows) >= 2
     assert [tuple(map(int, one.groups())) for one in found] == [(row["index"], row["used_bytes"], row["free_bytes"], row["reclaimable_bytes"]) for row in rows]
 
@@ -57,18 +57,18 @@ def test_size_classes(stage: Stage, kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.once
-def test_owner_of_an_address(stage: Stage, kind: str, tmp_path: Path) -> None:
+def test_owner_of_an_address(stage: Stage, live: str, tmp_path: Path) -> None:
     """The third example names the block that an inner address lies in and the chain that holds it; elsewhere it says so, without a traceback."""
     process = stage.start("damage", "rich")
-    row = next(row for row in heapx(process.target(kind), "chunks", "--status", "used", "--min-size", "64", "--json").data["chunks"])
-    chain = heapx(process.target(kind), "refs", row["address"], "--limit", "1", "--json").data["chains"]
+    row = next(row for row in heapx(process.target(live), "chunks", "--status", "used", "--min-size", "64", "--json").data["chunks"])
+    chain = heapx(process.target(live), "refs", row["address"], "--limit", "1", "--json").data["chains"]
     inner = "set var $address = %#x" % (int(row["address"], 16) + 9)
-    outcome = script(tmp_path, process, kind, OWNER, [inner])
+    outcome = script(tmp_path, process, live, OWNER, [inner])
     (block,) = lines(outcome, r"block (0x[0-9a-f]+), (\d+) bytes, (\w+)")
     assert block.groups() == (row["address"], str(row["usable_bytes"]), "used")
     held = lines(outcome, r"  held by (0x[0-9a-f]+) .*")
     assert [one[1] for one in held] == [link["address"] for link in (chain[0] if chain else [])]
-    elsewhere = script(tmp_path, process, kind, OWNER, ["set var $address = 4096"])
+    elsewhere = script(tmp_path, process, live, OWNER, ["set var $address = 4096"])
     assert lines(elsewhere, r"no block of malloc's holds it, or nothing points to it: .*")
 
 
@@ -106,10 +106,10 @@ print("partial %s %s" % (answer.is_partial, answer.problems[0].code))
 
 
 @pytest.mark.once
-def test_a_damaged_heap_is_not_silent(stage: Stage, kind: str, tmp_path: Path) -> None:
+def test_a_damaged_heap_is_not_silent(stage: Stage, core: str, tmp_path: Path) -> None:
     """Blocks of a heap with a chunk whose size is ruined come as far as they can be read; then HeapxError says what is missing."""
     process = stage.start("damage", "size")
-    outcome = script(tmp_path, process, kind, BROKEN)
+    outcome = script(tmp_path, process, core, BROKEN)
     (after,) = lines(outcome, r"after (\d+): (.+)")
     assert int(after[1]) > 0 and after[2].startswith("not all blocks could be read: ")
     (partial,) = lines(outcome, r"partial (\w+) (\S+)")
