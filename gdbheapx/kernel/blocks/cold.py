@@ -4,7 +4,7 @@ from array import array
 from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.kernel.blocks.graph import Graph
-from gdbheapx.kernel.common.library import address_of, native_job
+from gdbheapx.kernel.common.library import address_of, native_job, take_rows
 
 COLD_RESIDENT, COLD_SWAPPED, COLD_STALE, COLD_KNOWN, COLD_LOCKED, COLD_SEEN = 1, 2, 4, 8, 16, 32
 """Bits of a page: it is in RAM, in swap, was not touched while it was watched; whether it was touched is known; mlock keeps it in RAM;
@@ -57,7 +57,6 @@ def sum_cold(
     work = library.heapx_cold_new(graph.handle, *places, address_of(bounds), len(spans), address_of(told), page_bytes)
     with native_job(work, library.heapx_cold_free):
         graph.run(lambda seconds: library.heapx_cold_slice(work, seconds), lambda: int(library.heapx_cold_done(work)), blocks)
-        width, count = len(ColdSum._fields), int(library.heapx_cold_found(work, None, 0))
-        out = array("Q", bytes(8 * width * count))
-        library.heapx_cold_found(work, address_of(out), count)
-        return [ColdSum(*out[first : first + width]) for first in range(0, width * count, width)]
+        width = len(ColdSum._fields)
+        out = take_rows(lambda where, room: library.heapx_cold_found(work, where, room), width)
+        return [ColdSum(*out[first : first + width]) for first in range(0, len(out), width)]

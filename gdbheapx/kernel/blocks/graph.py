@@ -16,7 +16,9 @@ from gdbheapx.kernel.common.library import (
     flatten_pairs,
     make_stop_call,
     native_job,
+    require_memory,
     run_resumable,
+    take_rows,
     usable_cpus,
 )
 from gdbheapx.problems import OUT_OF_MEMORY
@@ -347,8 +349,7 @@ class Containers(NativeObject, Sequence[Container]):
         count = self._library.heapx_container_users(*place, address_of(out), MOST_USERS, address_of(sums))
         if count == NOT_COUNTED:
             return one._replace(used_elements=None, used_bytes=None, other_users=None)
-        if count < 0:
-            raise MemoryError()
+        require_memory(count >= 0)
         users = list(zip(out[::2], out[1::2]))[:count]
         return one._replace(users=users, used_elements=sums[0], used_bytes=sums[1], other_users=sums[2] - count)
 
@@ -477,9 +478,7 @@ class Graph(NativeObject):
 
     def large(self, least_bytes: int) -> List[Tuple[int, int]]:
         """(address, size) of the blocks that are so large, by address. After settle()."""
-        count = self.library.heapx_graph_large(self.handle, least_bytes, None, 0)
-        out = array("Q", bytes(16 * count))
-        self.library.heapx_graph_large(self.handle, least_bytes, address_of(out), count)
+        out = take_rows(lambda where, room: self.library.heapx_graph_large(self.handle, least_bytes, where, room), 2)
         return list(zip(out[::2], out[1::2]))
 
     def gather(self, streams: Sequence[Iterator[NativeBlocks]], own: Sequence[int] = ()) -> None:
@@ -514,21 +513,18 @@ class Graph(NativeObject):
 
     def end_node(self) -> None:
         """The mapping or root is read."""
-        if self.library.heapx_graph_end_node(self.handle):
-            raise MemoryError()
+        require_memory(not self.library.heapx_graph_end_node(self.handle))
 
     def settle(self) -> None:
         """Everything is read. HeapxError if that was more pointers than a graph has numbers for."""
         check_pointers(self.numbers().candidates)
-        if self.library.heapx_graph_settle(self.handle) != 1:
-            raise MemoryError()
+        require_memory(self.library.heapx_graph_settle(self.handle) == 1)
 
     def resolve(self) -> List[Habit]:
         """Makes the edges, and gives the program's habits."""
         library, handle, out = self.library, self.handle, array("Q", bytes(24 * MOST_HABITS))
         self.run(lambda seconds: library.heapx_graph_resolve(handle, seconds), lambda: int(library.heapx_graph_resolve_done(handle)), 1000)
-        if library.heapx_graph_find_unowning(handle):
-            raise MemoryError()
+        require_memory(not library.heapx_graph_find_unowning(handle))
         count = library.heapx_graph_habits(handle, address_of(out), MOST_HABITS)
         return [Habit(*out[3 * one : 3 * one + 3]) for one in range(count)]
 
@@ -546,8 +542,7 @@ class Graph(NativeObject):
 
     def mark(self, roots_from: int) -> Tuple[NativeSum, ...]:
         """Finds what leads to each node; nodes from `roots_from` on are roots. Blocks and bytes by evidence, RULE_START to LEAKED."""
-        if not self.library.heapx_marks_open(self.handle, roots_from):
-            raise MemoryError()
+        require_memory(self.library.heapx_marks_open(self.handle, roots_from))
         self._run_work(lambda seconds: self.library.heapx_marks_slice(self.handle, seconds))
         return self._read_sums()
 
@@ -574,8 +569,7 @@ class Graph(NativeObject):
                 place = array("Q", [start])
                 self._run_work(lambda seconds, place=place, end=end: library.heapx_weak_scan(job, address_of(place), end, seconds))
             self._run_work(lambda seconds: library.heapx_weak_settle(job, seconds))
-            if library.heapx_weak_settle(job, 0.0):
-                raise MemoryError()
+            require_memory(not library.heapx_weak_settle(job, 0.0))
             self.tagged_words = int(library.heapx_weak_tagged(job))
         return self._read_sums()
 
@@ -606,27 +600,20 @@ class Graph(NativeObject):
     def find_leak_roots(self, containers: Optional[Containers] = None) -> int:
         """Finds where leaks begin, after mark(): how many they are. What they lead to sums up to all that is leaked. One of
         `containers` of which all is leaked begins with its first element, whatever else points to others of it."""
-        if not self.library.heapx_leak_roots_open(self.handle, None if containers is None else containers.handle):
-            raise MemoryError()
+        require_memory(self.library.heapx_leak_roots_open(self.handle, None if containers is None else containers.handle))
         self._run_work(lambda seconds: self.library.heapx_leak_roots_slice(self.handle, seconds))
         return int(self.library.heapx_leak_roots_result(self.handle, None, 0))
 
     def leak_root_ids(self) -> "array[int]":
         """array('I'): those that were found."""
-        count = self.library.heapx_leak_root_ids(self.handle, None, 0)
-        out = array("I", bytes(4 * count))
-        self.library.heapx_leak_root_ids(self.handle, address_of(out), count)
-        return out
+        return take_rows(lambda where, room: self.library.heapx_leak_root_ids(self.handle, where, room), 1, "I")
 
     def leak_groups(self, labels: Optional["array[int]"] = None) -> List[NativeLeakGroup]:
         """Return the leak roots that were found, grouped by size and label. `labels`: array('I'), one for each of leak_root_ids()."""
         known = None if labels is None else address_of(labels)
-        count = self.library.heapx_leak_groups(self.handle, known, None, 0)
         numbers = len(NativeLeakGroup._fields) - 1
         width = numbers + LEAK_SAMPLES
-        out = array("Q", bytes(8 * width * max(count, 0)))
-        if count < 0 or self.library.heapx_leak_groups(self.handle, known, address_of(out), count) < 0:
-            raise MemoryError()
+        out = take_rows(lambda where, room: self.library.heapx_leak_groups(self.handle, known, where, room), width)
         rows = [out[place : place + width] for place in range(0, len(out), width)]
         samples = [tuple(id for id in row[numbers:] if id != NO_NODE) for row in rows]
         return [NativeLeakGroup(row[0], bool(row[1]), row[2], row[3], row[4], row[5], some) for row, some in zip(rows, samples)]
@@ -697,8 +684,7 @@ class Graph(NativeObject):
     def parents(self, roots_from: int) -> "array[int]":
         """array('I') by node: the node before it on a shortest way from a root; NO_NODE for roots and what nothing leads to."""
         out = array("I", [NO_NODE]) * self.nodes
-        if self.library.heapx_graph_parents(self.handle, roots_from, address_of(out)):
-            raise MemoryError()
+        require_memory(not self.library.heapx_graph_parents(self.handle, roots_from, address_of(out)))
         return out
 
     def own(self, told: Owning) -> None:
@@ -712,8 +698,7 @@ class Graph(NativeObject):
         first = len(starts) if told.first_starts is None else told.first_starts
         by_label = (*map(address_of, (told.labels, masks, begins, ends)), len(masks))
         nodes = (address_of(nothing), len(nothing), address_of(starts), len(starts))
-        if self.library.heapx_graph_own(self.handle, *by_label, *nodes, first):
-            raise MemoryError()
+        require_memory(not self.library.heapx_graph_own(self.handle, *by_label, *nodes, first))
 
     def loosen(self, node: int, first: int, end: int = NO_SLOT) -> None:
         """After own(): the words of a block from `first` to before `end` own nothing, whatever its label says."""
@@ -742,8 +727,7 @@ class Graph(NativeObject):
     def split(self, places: Sequence[Tuple[int, int]]) -> None:
         """A new root begins at each (node, slot), in ascending order: nodes after it get higher numbers."""
         nodes, slots = array("I", [node for node, _ in places]), array("I", [slot for _, slot in places])
-        if self.library.heapx_graph_split(self.handle, address_of(nodes), address_of(slots), len(places)):
-            raise MemoryError()
+        require_memory(not self.library.heapx_graph_split(self.handle, address_of(nodes), address_of(slots), len(places)))
         self._more += len(places)
 
     def linked(self) -> NativeLinkedBlocks:
@@ -777,8 +761,7 @@ class Graph(NativeObject):
         found = array("I", [NO_NODE]) * nodes, array("Q", bytes(8 * nodes)), array("I", bytes(4 * nodes))
         handle = some.handle if some is not None else None
         numbers = (roots_from, first_local, *weak, handle)
-        if self.library.heapx_graph_dominators(self.handle, *numbers, *map(address_of, found)):
-            raise MemoryError()
+        require_memory(not self.library.heapx_graph_dominators(self.handle, *numbers, *map(address_of, found)))
         return Tree(*found, some, some.of()) if some is not None and len(some) else Tree(*found)
 
     def others(self, tree: Tree, owners: Sequence[int], weak: Tuple[int, int]) -> List[Others]:
@@ -796,8 +779,7 @@ class Graph(NativeObject):
         """
         sums = array("Q", [0, 0])
         lists = (None, None, None) if tree is None else (address_of(tree.owners), *map(address_of, self._list_children(tree)))
-        if self.library.heapx_graph_reached(self.handle, node, *lists, address_of(sums), sums.buffer_info()[0] + 8):
-            raise MemoryError()
+        require_memory(not self.library.heapx_graph_reached(self.handle, node, *lists, address_of(sums), sums.buffer_info()[0] + 8))
         return NativeSum(sums[1], sums[0])
 
     def joint(self, tree: Tree, roots: Tuple[int, int], most: int) -> List[Joint]:
@@ -810,8 +792,7 @@ class Graph(NativeObject):
         count = self.library.heapx_graph_joint(
             self.handle, address_of(tree.owners), address_of(tree.retained_bytes), *roots, address_of(out), most
         )
-        if count < 0:
-            raise MemoryError()
+        require_memory(count >= 0)
         rows = [Joint(*out[width * place : width * (place + 1)]) for place in range(count)]
         return sorted(rows, key=lambda row: -row.bytes)
 
@@ -849,10 +830,7 @@ class Graph(NativeObject):
         if len(labels) < self.numbers().blocks or (len(labels) and max(labels) >= label_count):
             raise ValueError("a label for each block, and all that there are")
         places = (self.handle, address_of(under), tops, address_of(labels), label_count)
-        count = self.library.heapx_tree_classes(*places, None, 0)
-        out = array("Q", bytes(32 * max(count, 0)))
-        if count < 0 or self.library.heapx_tree_classes(*places, address_of(out), count) < 0:
-            raise MemoryError()
+        out = take_rows(lambda where, room: self.library.heapx_tree_classes(*places, where, room), 4)
         return [NativeClass(out[at_] - 1, *out[at_ + 1 : at_ + 4]) for at_ in range(0, len(out), 4)]
 
     def _index_children(self, tree: Tree) -> "Tuple[Optional[array[int]], Optional[array[int]]]":

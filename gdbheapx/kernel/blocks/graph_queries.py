@@ -6,7 +6,7 @@ from typing import Any, Container, Dict, List, NamedTuple, Sequence, Tuple
 
 from gdbheapx.kernel.blocks.graph import NO_NODE, Graph, NativeSum, Tree
 from gdbheapx.kernel.blocks.signatures import ALL, Signer
-from gdbheapx.kernel.common.library import address_of, flatten_pairs, native_job, run_resumable
+from gdbheapx.kernel.common.library import address_of, finish_job, flatten_pairs, native_job, require_memory
 
 
 def find_labelled(library: Any, labels: "array[int]", wanted: Container[int], label_count: int, most: int) -> "array[int]":
@@ -47,8 +47,7 @@ class Cycles:
         self._graph, self._labels, self._library = graph, labels, graph.library
         self.state, numbers = array("B", bytes(graph.numbers().blocks)), flatten_pairs(countings)
         places = (address_of(labels), address_of(numbers), len(countings), address_of(self.state))
-        if self._library.heapx_cycles_find(graph.handle, *roots, *places):
-            raise MemoryError()
+        require_memory(not self._library.heapx_cycles_find(graph.handle, *roots, *places))
 
     def nodes(self) -> List[int]:
         """Their ids."""
@@ -58,8 +57,7 @@ class Cycles:
         """Return the part of the cycles that objects of these labels lead to, themselves included."""
         out, asked = array("Q", [0, 0]), array("I", labels)
         places = (address_of(self.state), address_of(self._labels), address_of(asked), len(asked), address_of(out))
-        if self._library.heapx_cycles_behind(self._graph.handle, *places):
-            raise MemoryError()
+        require_memory(not self._library.heapx_cycles_behind(self._graph.handle, *places))
         return NativeSum(*out)
 
 
@@ -149,14 +147,11 @@ def compare_contents(signer: Signer, graph: Any, most: int) -> Compared:
     """After refer(), of a signer that keeps contents beyond it: memory must be as it was. `most`: so many contents are listed one by
     one."""
     library = signer.library
-    made = library.heapx_copies_new(signer.handle, graph.handle, signer.opened.handle)
-    with native_job(made, library.heapx_copies_free) as work:
-        run_resumable(lambda seconds: library.heapx_copies_slice(work, seconds), signer.opened, signer.budget)
+    with finish_job(library, "copies", signer.opened, signer.budget, signer.handle, graph.handle, signer.opened.handle) as work:
         sums, labels = array("Q", bytes(56)), array("Q", bytes(32 * (signer.label_count() + 1)))
         largest = array("Q", bytes(16 * most))
         count = library.heapx_copies_found(work, address_of(sums), address_of(labels), address_of(largest), most)
-    if count < 0:
-        raise MemoryError()
+    require_memory(count >= 0)
     told = list(zip(largest[0 : 2 * count : 2], largest[1 : 2 * count : 2]))
     by_label = [Tallied(*labels[place : place + 4]) for place in range(0, len(labels), 4)]
     return Compared(Tallied(*sums[:4]), by_label, sums[4], sums[5], sums[6], told)
@@ -189,10 +184,9 @@ def measure_fill(signer: Signer, graph: Any, rules: Sequence[FillRule], bases: S
     """Bytes of content by label. Blocks that do not say how many count as full; a label with more than a few of them is left out. After
     refer(), while memory is as it was. `bases`: where each node after the blocks begins, 0 where that is not known."""
     library, flat, places = signer.library, flatten_pairs(sorted(rules)), array("Q", bases)
+    handles = (signer.handle, graph.handle, signer.opened.handle)
     numbers = (address_of(flat), len(rules), address_of(places), int(has_classes))
-    made = library.heapx_fill_new(signer.handle, graph.handle, signer.opened.handle, *numbers)
-    with native_job(made, library.heapx_fill_free) as work:
-        run_resumable(lambda seconds: library.heapx_fill_slice(work, seconds), signer.opened, signer.budget)
+    with finish_job(library, "fill", signer.opened, signer.budget, *handles, *numbers) as work:
         out = array("Q", bytes(16 * (signer.label_count() + 1)))
         library.heapx_fill_found(work, address_of(out))
     sums = [(label, one.bytes, out[2 * label], out[2 * label + 1]) for label, one in enumerate(signer.found(), 1)]

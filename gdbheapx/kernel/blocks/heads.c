@@ -75,7 +75,7 @@ static int learn(struct heads *heads, uint64_t value)
     if (value % word || !in_ranges(heads, value, &begin, &end) || value - begin < 2 * word)
         return 0;
     const uint64_t from = value - 2 * word, left = end - from, size = left < AHEAD_BYTES ? left : AHEAD_BYTES;
-    const int64_t read = source_peek(heads->images, from, heads->bytes, size);
+    const int64_t read = source_read_near(heads->images, NULL, from, heads->bytes, size, 1);
     if (read < 0)
         return INTERRUPTED;
     const uint64_t words = (uint64_t) read / word, type_info = words < 2 ? 0 : image_word(heads, 1);

@@ -118,8 +118,7 @@ class Copy:
         made = lacking_rooms(self._rooms, [(start, end) for start, end, _ in ranges])
         self._rooms = sorted([*self._rooms, *made])
         pieces, rooms = flatten_pairs(split_by_rooms(ranges, self._rooms)), flatten_pairs(made)
-        if not self._library.heapx_copy_ranges(self.handle, address_of(pieces), len(pieces) // 3, address_of(rooms), len(made)):
-            raise MemoryError()
+        require_memory(self._library.heapx_copy_ranges(self.handle, address_of(pieces), len(pieces) // 3, address_of(rooms), len(made)))
 
     def run(self, address: int, size_bytes: int) -> Tuple[int, Optional[bytes]]:
         """See CopiedMemory."""

@@ -110,12 +110,6 @@ static inline int entry_is_mark(uint64_t entry)
 
 /* ---- source.c: where bytes come from ---- */
 
-/* Reads the readable prefix of [address, address + size) into `to`; returns its length or INTERRUPTED. */
-int64_t source_read(const struct source *source, uint64_t address, void *to, uint64_t size);
-
-/* The same for a search: what is in swap stays there and reads as zeros. */
-int64_t source_peek(const struct source *source, uint64_t address, void *to, uint64_t size);
-
 #define HELD_PAGES 512u
 
 /* Entries of pagemap that one reader has read in a stop. Zeros at first. */
@@ -126,8 +120,14 @@ struct page_entries {
     uint64_t entries[HELD_PAGES];
 };
 
-/* As source_read or source_peek, for reads that are often near each other. */
+/* Reads the readable prefix of [address, address + size) into `to`; returns its length or INTERRUPTED. `held`: for reads that are often near
+   each other; NULL: they are not. `peeks`: for a search: what is in swap stays there and reads as zeros. */
 int64_t source_read_near(const struct source *source, struct page_entries *held, uint64_t address, void *to, uint64_t size, int peeks);
+
+static inline int64_t source_read(const struct source *source, uint64_t address, void *to, uint64_t size)
+{
+    return source_read_near(source, NULL, address, to, size, 0);
+}
 
 /* How many bytes, `size` to `most`, a read at `address` may take to have what may be asked for next: of a process no more than lies in the
    same private anonymous memory. A page of a file that nobody asked for would come into its memory. */
@@ -171,7 +171,7 @@ struct window {
     uint64_t low, high;     /* never reads outside [low, high) */
     uint64_t next_read;     /* how much the next miss reads: grows while misses follow each other closely */
     uint64_t reads;         /* number of blocks read: the walker looks at its clock when it changes */
-    int interrupted, peeks; /* peeks: by source_peek */
+    int interrupted, peeks; /* peeks: see source_read_near */
     int held;               /* a miss reads nothing and counts as interrupted: the bytes at hand are lent */
     uint64_t keep;          /* a miss a little beyond this address reads from it on; 0: none */
     struct page_entries entries;

@@ -82,14 +82,20 @@ static int make(struct bytes *bytes, size_t usual, size_t most)
     return bytes->at != NULL;
 }
 
+static int is_allowed(struct hold *hold, int was, int becomes)
+{
+    const int is_done = __atomic_compare_exchange_n(&hold->state, &was, becomes, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+    if (is_done)
+        syscall(SYS_futex, &hold->state, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+    return is_done;
+}
+
 void heapx_hold_free(struct hold *hold)
 {
     if (!hold)
         return;
     if (hold->is_guarded) {
-        int asks = HELD_ASKS;
-        if (__atomic_compare_exchange_n(&hold->state, &asks, HELD_NOT, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
-            syscall(SYS_futex, &hold->state, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+        is_allowed(hold, HELD_ASKS, HELD_NOT);
         pthread_join(hold->guard, NULL);
     }
     lazy_free(hold->text.at, hold->text.room);
@@ -279,21 +285,6 @@ static int stop_all(struct hold *hold)
     return whole;
 }
 
-static void let_go(struct hold *hold)
-{
-    for (size_t i = 0; i < hold->held_count; i++)
-        if (hold->held[i].stands)
-            ptrace(PTRACE_DETACH, hold->held[i].lwp, NULL, (void *) (uintptr_t) hold->held[i].signal);
-}
-
-static int is_allowed(struct hold *hold, int was, int becomes)
-{
-    const int is_done = __atomic_compare_exchange_n(&hold->state, &was, becomes, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
-    if (is_done)
-        syscall(SYS_futex, &hold->state, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
-    return is_done;
-}
-
 /* Mappings are others than the copy knows: its ranges are asked for. 0: they are not told in time. */
 static int ask(struct hold *hold)
 {
@@ -316,6 +307,8 @@ static void hold_it(struct hold *hold)
     hold->taken.began_ns = (uint64_t) (began * 1e9);
     if (is_whole) {
         hold->text.used = slurp(path, hold->text.at, hold->text.room);
+        hold->taken.text = (uint64_t) (uintptr_t) hold->text.at;
+        hold->taken.text_bytes = hold->text.used;
         is_whole = hold->text.used && hold->text.used < hold->text.room;
     }
     if (is_whole && (hold->text.used != hold->maps_bytes || memcmp(hold->text.at, hold->maps, hold->text.used)))
@@ -326,10 +319,10 @@ static void hold_it(struct hold *hold)
         hold->taken.copied_bytes = taken.copied_bytes;
         hold->taken.unread_bytes = taken.unread_bytes;
     }
-    let_go(hold);
+    for (size_t i = 0; i < hold->held_count; i++)   /* they go on */
+        if (hold->held[i].stands)
+            ptrace(PTRACE_DETACH, hold->held[i].lwp, NULL, (void *) (uintptr_t) hold->held[i].signal);
     hold->taken.stopped_ns = (uint64_t) ((clock_now() - began) * 1e9);
-    hold->taken.text = (uint64_t) (uintptr_t) hold->text.at;
-    hold->taken.text_bytes = hold->text.used;
     hold->taken.registers = (uint64_t) (uintptr_t) hold->registers.at;
     hold->taken.registers_bytes = hold->registers.used;
     if (is_whole && !is_allowed(hold, RUNNING, HELD_DONE))
@@ -381,9 +374,6 @@ static int outcome(struct hold *hold, int state, struct hold_taken *out)
         hold->is_guarded = 0;
         pthread_join(hold->guard, NULL);
         state = __atomic_load_n(&hold->state, __ATOMIC_SEQ_CST);
-    } else {
-        hold->taken.text = (uint64_t) (uintptr_t) hold->text.at;
-        hold->taken.text_bytes = hold->text.used;
     }
     *out = hold->taken;
     return state;

@@ -210,6 +210,15 @@ def require_memory(handle: Any) -> Any:
     return handle
 
 
+def take_rows(give: Callable[[Optional[int], int], int], width: int, letter: str = "Q") -> "array[int]":
+    """Return all rows, of `width` numbers each, that a function of the native library gives: it takes where they go and for how many there
+    is room, and returns how many there are. MemoryError if that is below 0."""
+    count = give(None, 0)
+    out = array(letter, bytes(array(letter).itemsize * width * max(count, 0)))
+    require_memory(count >= 0 and give(address_of(out), count) >= 0)
+    return out
+
+
 @contextmanager
 def native_job(handle: Any, free: Callable[[Any], object]) -> Iterator[Any]:
     """Give what the native library has made for the time of a block. MemoryError if there was no room for it."""
@@ -218,6 +227,15 @@ def native_job(handle: Any, free: Callable[[Any], object]) -> Iterator[Any]:
         yield handle
     finally:
         free(handle)
+
+
+@contextmanager
+def finish_job(library: Any, name: str, opened: "OpenSource", budget: Budget, *arguments: Any) -> Iterator[Any]:
+    """Give a job of heapx_NAME_new() once heapx_NAME_slice() has done all there is, or time is up; then heapx_NAME_free() it."""
+    new, work, free = (getattr(library, "heapx_%s_%s" % (name, verb)) for verb in ("new", "slice", "free"))
+    with native_job(new(*arguments), free) as job:
+        run_resumable(lambda seconds: work(job, seconds), opened, budget)
+        yield job
 
 
 class NativeObject:
@@ -431,8 +449,7 @@ class Kernel:
 
     def in_order(self, numbers: "array[int]") -> "array[int]":
         """array('Q') sorted in place."""
-        if not self.library.heapx_sort(address_of(numbers), len(numbers)):
-            raise MemoryError()
+        require_memory(self.library.heapx_sort(address_of(numbers), len(numbers)))
         return numbers
 
     searched_words = 0
@@ -459,9 +476,7 @@ class Kernel:
         """
         library, opened = self.library, self.open(source)
         flat, until = flatten_pairs(ranges), array("Q", [0])
-        made = library.heapx_written_new(opened.handle, address_of(flat), len(ranges), page_bytes)
-        with native_job(made, library.heapx_written_free) as job:
-            run_resumable(lambda seconds: library.heapx_written_slice(job, seconds), opened, budget)
+        with finish_job(library, "written", opened, budget, opened.handle, address_of(flat), len(ranges), page_bytes) as job:
             out = array("Q", bytes(16 * library.heapx_written_result(job, 0, None, address_of(until))))
             library.heapx_written_result(job, len(out) // 2, address_of(out), address_of(until))
         return Written(out, None if until[0] == ADDRESS_MASK else until[0])

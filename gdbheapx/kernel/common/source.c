@@ -458,7 +458,7 @@ static uint64_t read_segments(const struct source *source, uint64_t address, uin
     return done;
 }
 
-static int64_t read_any(const struct source *source, uint64_t address, void *to, uint64_t size, uint64_t bits, struct page_entries *held)
+int64_t source_read_near(const struct source *source, struct page_entries *held, uint64_t address, void *to, uint64_t size, int peeks)
 {
     if (size > UINT64_MAX - address)
         size = UINT64_MAX - address;
@@ -466,7 +466,7 @@ static int64_t read_any(const struct source *source, uint64_t address, void *to,
         int64_t got = source->call(address, to, size);
         return got > (int64_t) size ? (int64_t) size : got;
     }
-    const uint64_t got = read_segments(source, address, to, size, bits, held);
+    const uint64_t got = read_segments(source, address, to, size, peeks ? ENTRY_PRESENT : ENTRY_TOUCHED, held);
     return source->until && clock_now() > *source->until ? INTERRUPTED : (int64_t) got;
 }
 
@@ -503,19 +503,4 @@ const uint8_t *source_at(const struct source *source, uint64_t address, uint64_t
         return NULL;
     const uint64_t place = segment->place + skip;
     return place < source->map_bytes && source->map_bytes - place >= size ? source->map + place : NULL;
-}
-
-int64_t source_read(const struct source *source, uint64_t address, void *to, uint64_t size)
-{
-    return read_any(source, address, to, size, ENTRY_TOUCHED, NULL);
-}
-
-int64_t source_peek(const struct source *source, uint64_t address, void *to, uint64_t size)
-{
-    return read_any(source, address, to, size, ENTRY_PRESENT, NULL);
-}
-
-int64_t source_read_near(const struct source *source, struct page_entries *held, uint64_t address, void *to, uint64_t size, int peeks)
-{
-    return read_any(source, address, to, size, peeks ? ENTRY_PRESENT : ENTRY_TOUCHED, held);
 }

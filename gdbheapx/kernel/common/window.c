@@ -14,13 +14,7 @@
 
 void window_open(struct window *window, const struct source *source, uint8_t *bytes, uint64_t capacity, uint64_t low, uint64_t high)
 {
-    memset(window, 0, sizeof *window);
-    window->source = source;
-    window->bytes = bytes;
-    window->capacity = capacity;
-    window->low = low;
-    window->high = high;
-    window->next_read = capacity;
+    *window = (struct window) {.source = source, .bytes = bytes, .capacity = capacity, .low = low, .high = high, .next_read = capacity};
 }
 
 static int fill(struct window *window, uint64_t from, uint64_t size)
@@ -72,9 +66,7 @@ const uint8_t *window_miss(struct window *window, uint64_t address, uint64_t siz
 
 void pages_open(struct pages *pages, const struct source *source, unsigned direct_reads)
 {
-    memset(pages, 0, sizeof *pages);
-    pages->source = source;
-    pages->direct_reads = direct_reads;
+    *pages = (struct pages) {.source = source, .direct_reads = direct_reads};
 }
 
 void pages_close(struct pages *pages)

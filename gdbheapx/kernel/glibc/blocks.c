@@ -101,16 +101,15 @@ static int lane_step(const struct listing *listing, struct lane *lane, double de
             continue;
         }
         lane->window.keep = listing->source.keeps ? lane->cursor.at : 0;
-        int stop = cursor_step(&lane->cursor, &lane->window, chunk);
-        int follows = cursor_follows(&lane->cursor, &lane->window, stop, chunk, &first);
-        if (stop == STEP_PAUSED || follows == STEP_PAUSED)
+        const int stop = cursor_step(&lane->cursor, &lane->window, chunk, &first);
+        if (stop == STEP_PAUSED)
             return LANE_PAUSED;
         if (stop != STEP_CHUNK) {
             chunk->address = lane->cursor.at;
             chunk->status = STATUS_TOP;
-            lane->ended = !follows;
+            lane->ended = !first;
             lane->stop = stop;
-            if (follows)
+            if (first)
                 cursor_enter(&lane->cursor, first);
             if (stop != STOP_TOP || !chunk->size)    /* a top of no bytes is damage, and no block */
                 continue;
@@ -281,19 +280,6 @@ static void listing_free(struct block_source *self)
     free(listing);
 }
 
-static int add_part(const struct listing *listing, size_t region, uint64_t from, struct block_source **out)
-{
-    struct listing *part = malloc(sizeof *part);
-    if (!part)
-        return 0;
-    *part = *listing;
-    part->regions += region;
-    part->region_count -= region;
-    part->from = from;
-    *out = &part->source;
-    return 1;
-}
-
 /* Regions of damaged heaps may overlap. */
 static int is_plain(const struct listing *listing)
 {
@@ -316,24 +302,18 @@ static int split_region(const struct listing *listing, size_t region, uint64_t *
                     listing->specials, listing->special_count) : near;
         if (begin <= last)          /* none was found */
             continue;
-        if (!add_part(listing, region, begin, &out[*count]))
+        struct listing *part = malloc(sizeof *part);
+        if (!part)
             return 0;
+        *part = *listing;
+        part->regions += region;
+        part->region_count -= region;
+        part->from = begin;
+        out[*count] = &part->source;
         begins[(*count)++] = last = begin;
     }
     *skip = at - bytes;
     return 1;
-}
-
-/* Each part ends where the next begins. */
-static void end_parts(struct block_source **parts, const uint64_t *begins, int count)
-{
-    for (int i = 0; i + 1 < count; i++) {
-        struct listing *part = (struct listing *) parts[i], *next = (struct listing *) parts[i + 1];
-        const int is_within = begins[i + 1] > next->regions->region.begin;
-        part->region_count -= next->region_count - (size_t) is_within;
-        part->until = is_within ? begins[i + 1] : 0;
-        part->next_part = begins[i + 1];
-    }
 }
 
 static int listing_split(const struct block_source *self, unsigned most, struct block_source **out, uint64_t *begins)
@@ -355,7 +335,13 @@ static int listing_split(const struct block_source *self, unsigned most, struct 
             free(out[--count]);
         return NO_MEMORY;
     }
-    end_parts(out, begins, count);
+    for (int i = 0; i + 1 < count; i++) {   /* each part ends where the next begins */
+        struct listing *part = (struct listing *) out[i], *next = (struct listing *) out[i + 1];
+        const int is_within = begins[i + 1] > next->regions->region.begin;
+        part->region_count -= next->region_count - (size_t) is_within;
+        part->until = is_within ? begins[i + 1] : 0;
+        part->next_part = begins[i + 1];
+    }
     return count;
 }
 

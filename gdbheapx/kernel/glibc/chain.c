@@ -1,9 +1,7 @@
 /* Where a region begins whose start is stored nowhere: after foreign sbrk bytes, in a mapping, or after damage. */
-#define _GNU_SOURCE
 #include "chunk.h"
 
 #include <stdlib.h>
-#include <sys/mman.h>
 
 #define STEPS_BETWEEN_CLOCKS 256u
 
@@ -26,8 +24,7 @@ void heapx_chain_free(struct chain *chain)
 {
     if (!chain)
         return;
-    if (chain->broken)
-        munmap(chain->broken, chain->broken_bytes);
+    lazy_free(chain->broken, chain->broken_bytes);
     pages_close(&chain->pages);
     free(chain);
 }
@@ -55,15 +52,12 @@ struct chain *heapx_chain_new(const struct source *source, const struct geometry
         chain->done = 1;
         return chain;
     }
-    /* Untouched parts of the bitmap cost nothing: it is as large as what the chains visit. */
     chain->broken_bytes = (size_t) ((chain->last - chain->first) >> chain->geometry.shift) / 8 + 1;
-    void *bits = mmap(NULL, chain->broken_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (bits == MAP_FAILED) {
-        heapx_chain_free(chain);
-        return NULL;
-    }
-    chain->broken = bits;
-    return chain;
+    chain->broken = lazy_alloc(chain->broken_bytes);
+    if (chain->broken)
+        return chain;
+    heapx_chain_free(chain);
+    return NULL;
 }
 
 static int is_anchor(const struct chain *chain, uint64_t address)

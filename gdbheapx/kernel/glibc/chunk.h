@@ -37,7 +37,7 @@ struct chunk_geometry {
 
 void geometry_set(struct chunk_geometry *geometry, const struct geometry *given);
 
-/* ---- step.c: one chunk after the other ---- */
+/* ---- one chunk after the other ---- */
 
 struct cursor {
     const struct chunk_geometry *geometry;
@@ -63,12 +63,9 @@ void cursor_open(struct cursor *cursor, const struct chunk_geometry *geometry, c
                  const uint64_t *specials, size_t special_count, uint64_t from);
 
 /* Meets the chunk at cursor->at and moves on. Returns STEP_CHUNK, STEP_PAUSED or a STOP_; at STOP_TOP and STOP_FENCE
-   chunk->field and chunk->size hold what was read there. */
-int cursor_step(struct cursor *cursor, struct window *window, struct chunk *chunk);
-
-/* After STOP_FENCE or STOP_TOP: STEP_CHUNK if a further piece of the main arena follows, with its first chunk in `first`, else 0; or
-   STEP_PAUSED. Nothing has moved: cursor_enter() does. */
-int cursor_follows(struct cursor *cursor, struct window *window, int stop, const struct chunk *chunk, uint64_t *first);
+   chunk->field and chunk->size hold what was read there, and *first is the first chunk of a further piece of the main arena that follows:
+   cursor_enter() moves there. *first 0: none does. */
+int cursor_step(struct cursor *cursor, struct window *window, struct chunk *chunk, uint64_t *first);
 
 void cursor_enter(struct cursor *cursor, uint64_t first);
 
@@ -87,29 +84,6 @@ static inline uint64_t region_bytes(const struct region *region)
     const uint64_t end = region->top > region->begin && region->top < region->end && !region->joined ? region->top : region->end;
     return end > region->begin ? end - region->begin : 0;
 }
-
-/* ---- totals.c: what a walk counts ---- */
-
-#define HISTOGRAM_CLASSES (HISTOGRAM_EXACT_BYTES / 8 + 1 + 54 * 4)
-
-struct histogram_row {
-    uint64_t used_chunks, used_bytes, free_chunks, free_bytes, tcache_chunks;
-};
-
-/* Counts one chunk. `run` is the start of the open run of free and fast chunks, 0 if none. */
-void totals_count(struct walk_result *totals, struct histogram_row *rows, uint64_t *run, const struct chunk_geometry *geometry,
-                  const struct chunk *chunk, struct page_window *pages);
-
-/* The run ends at `end`, which is not top: its whole pages are what mtrim would give back. */
-void totals_close_run(struct walk_result *totals, uint64_t *run, uint64_t end, const struct chunk_geometry *geometry,
-                      struct page_window *pages);
-
-/* Adds the fast loop's counters, [size >> shift][next chunk's PREV_INUSE], and clears them. */
-void totals_add_small(struct walk_result *totals, struct histogram_row *rows, const struct chunk_geometry *geometry, uint32_t *counters);
-
-void totals_add(struct walk_result *sum, const struct walk_result *part);
-
-/* ---- split.c ---- */
 
 /* A chunk boundary beyond `near` where a second thread may begin, or 0: found by plausibility, proved by the walk before it. */
 uint64_t find_split(const struct chunk_geometry *geometry, const struct source *source, uint8_t *buffer, uint64_t capacity,

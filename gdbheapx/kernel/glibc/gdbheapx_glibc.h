@@ -12,7 +12,7 @@ enum {
     MEMBER_SIZE = 0, MEMBER_KEY = 1, MEMBER_ORDER = 2, MEMBER_NEXTSIZE = 3, MEMBER_LINK = 4, MEMBER_RULES = 5
 };
 enum { REGION_MAIN = 1, REGION_FIRST = 2, REGION_BINS_KNOWN = 4 };
-enum { MOST_ROWS = 64 };
+enum { MOST_ROWS = 64, WALK_CLASSES = 345 };
 
 struct region {
     uint64_t begin, end, top, joined;
@@ -115,6 +115,5 @@ void heapx_walk_free(struct job *job);
 struct job *heapx_walk_new(const struct source *source, const struct geometry *geometry, const struct region *regions,
     uint64_t region_count, const uint64_t *specials, uint64_t special_count, const struct page_table *pages, unsigned threads);
 uint64_t heapx_walk_result(struct job *job, uint64_t region, struct walk_result *out, uint64_t *classes);
-uint64_t heapx_walk_classes(void);
 
 #pragma GCC visibility pop

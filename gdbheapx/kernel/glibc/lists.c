@@ -12,11 +12,6 @@
 #define DIRECT_READS 32u
 #define COLUMNS 8u
 
-struct numbers {
-    uint64_t *values;
-    size_t count, room;
-};
-
 struct list {
     uint64_t head;              /* the first entry; of a bin the address of its header */
     uint64_t limit, count, last;
@@ -40,34 +35,33 @@ struct lists {
     int is_open;
     uint64_t entry;             /* the next one */
     uint64_t steps, trap, lap, laps;
-    struct numbers path;        /* of a single list the entries up to limit + 1, in order */
-    struct numbers fields;      /* of a sized list their size fields */
+    struct grown path;        /* of a single list the entries up to limit + 1, in order */
+    struct grown fields;      /* of a sized list their size fields */
 
-    struct numbers members;     /* chunk | SPECIAL_x, of bins chunks */
-    struct numbers twice;       /* chunks on more than one place */
-    struct numbers mapped;      /* chunks with a mapping of their own */
+    struct grown members;     /* chunk | SPECIAL_x, of bins chunks */
+    struct grown twice;       /* chunks on more than one place */
+    struct grown mapped;      /* chunks with a mapping of their own */
 };
 
 struct link {
     uint64_t next, back, field;
 };
 
-enum { LINK_READ = 1, LINK_UNREADABLE = 0, LINK_PAUSED = INTERRUPTED };     /* as read_words() */
+enum { LINK_READ = 1, LINK_UNREADABLE = 0, LINK_PAUSED = INTERRUPTED };     /* as read_words(); no memory: paused, too */
 
-static int numbers_add(struct lists *lists, struct numbers *numbers, uint64_t value)
+static int numbers_add(struct lists *lists, struct grown *numbers, uint64_t value)
 {
-    if (numbers->count == numbers->room) {
-        const size_t room = numbers->room ? numbers->room + numbers->room / 2 : 1024;
-        uint64_t *values = realloc(numbers->values, room * sizeof *values);
-        if (!values) {
-            lists->no_memory = 1;
-            return 0;
-        }
-        numbers->values = values;
-        numbers->room = room;
-    }
-    numbers->values[numbers->count++] = value;
-    return 1;
+    uint64_t *place = grown_add(numbers, sizeof *place);
+    if (place)
+        *place = value;
+    else
+        lists->no_memory = 1;
+    return place != NULL;
+}
+
+static uint64_t number_at(const struct grown *numbers, uint64_t place)
+{
+    return ((const uint64_t *) numbers->items)[place];
 }
 
 static uint64_t word_mask(const struct lists *lists)
@@ -125,49 +119,35 @@ static void count_field(struct list *list, uint64_t field)
 
 /* ---- bins ---- */
 
-static int open_bin(struct lists *lists, struct list *list)
+/* The first and the last chunk, by its header. */
+static int read_header(struct lists *lists, const struct list *list, uint64_t *words)
 {
-    uint64_t words[2];
-    const int got = read_words(lists->source, &lists->pages, &lists->geometry, list->head + 2 * lists->geometry.word, 2, words);
-    if (got == LINK_UNREADABLE)
-        end_list(list, UNREADABLE, list->head);
-    else if (got == LINK_READ)
-        lists->entry = words[0];
-    return got;
-}
-
-/* The bin is back at its header, whose bk must be the last chunk. */
-static int close_bin(struct lists *lists, struct list *list)
-{
-    uint64_t words[2];
-    const int got = read_words(lists->source, &lists->pages, &lists->geometry, list->head + 2 * lists->geometry.word, 2, words);
-    if (got == LINK_PAUSED)
-        return got;
-    if (got == LINK_READ && words[1] == (list->count ? list->last : list->head))
-        end_list(list, 0, 0);
-    else
-        end_list(list, BACK_LINK, list->head);
-    return LINK_READ;
+    return read_words(lists->source, &lists->pages, &lists->geometry, list->head + 2 * lists->geometry.word, 2, words);
 }
 
 static int step_bin(struct lists *lists, struct list *list)
 {
-    const uint64_t chunk = lists->entry;
+    const uint64_t chunk = lists->entry, last = list->count ? list->last : list->head;
+    const int is_header = chunk == list->head;
     struct link link;
-    if (chunk == list->head)
-        return close_bin(lists, list);
-    if (link_place(lists, list, chunk) & (lists->geometry.alignment - 1)) {
+    uint64_t words[2];
+    if (!is_header && link_place(lists, list, chunk) & (lists->geometry.alignment - 1)) {
         end_list(list, UNALIGNED, chunk);
         return LINK_READ;
     }
-    if (list->count >= list->limit || !lists->left) {
+    if (!is_header && (list->count >= list->limit || !lists->left)) {
         end_list(list, TOO_LONG, chunk);
         return LINK_READ;
     }
-    const int got = read_link(lists, list, &link);
+    const int got = is_header ? read_header(lists, list, words) : read_link(lists, list, &link);
     if (got == LINK_PAUSED)
         return got;
-    if (got == LINK_UNREADABLE || link.back != (list->count ? list->last : list->head)) {
+    if (is_header) {    /* the bin is back at it, and its bk must be the last chunk */
+        const int is_whole = got == LINK_READ && words[1] == last;
+        end_list(list, is_whole ? 0 : BACK_LINK, is_whole ? 0 : chunk);
+        return LINK_READ;
+    }
+    if (got == LINK_UNREADABLE || link.back != last) {
         end_list(list, got == LINK_UNREADABLE ? UNREADABLE : BACK_LINK, chunk);
         return LINK_READ;
     }
@@ -186,9 +166,8 @@ static int step_bin(struct lists *lists, struct list *list)
 /* An entry that is aligned and can be read stands behind the path: where does the list come back to? `period`: entries in the cycle. */
 static void find_cycle(struct lists *lists, struct list *list, uint64_t period)
 {
-    const uint64_t *path = lists->path.values;
-    const size_t count = lists->path.count;
-    for (size_t start = 0; period < count && start < count - (size_t) period; start++) {
+    const uint64_t *path = lists->path.items, count = lists->path.count;
+    for (uint64_t start = 0; period < count && start < count - period; start++) {
         if (path[start] == path[start + period]) {
             list->count = start + period;
             end_list(list, CYCLE, path[start]);
@@ -207,7 +186,7 @@ static int is_beyond(const struct lists *lists, const struct list *list)
 static void end_single(struct lists *lists, struct list *list, int problem, uint64_t at)
 {
     if (is_beyond(lists, list))
-        end_list(list, TOO_LONG, lists->path.values[list->limit]);
+        end_list(list, TOO_LONG, number_at(&lists->path, list->limit));
     else
         end_list(list, problem, at);
 }
@@ -227,21 +206,9 @@ static int enter_single(struct lists *lists, struct list *list)
     } else if (!lists->left || lists->steps > 4 * list->limit) {
         if (!is_beyond(lists, list) && !numbers_add(lists, &lists->path, entry))
             return 0;
-        end_list(list, TOO_LONG, lists->path.values[list->count < list->limit ? list->count : list->limit]);
+        end_list(list, TOO_LONG, number_at(&lists->path, list->count < list->limit ? list->count : list->limit));
     }
     return !list->ended;
-}
-
-/* The trap is set to this entry after 1, 2, 4, ... steps. */
-static void set_trap(struct lists *lists)
-{
-    if (!lists->steps || lists->lap == lists->laps) {
-        lists->trap = lists->entry;
-        lists->laps = lists->steps ? 2 * lists->laps : 1;
-        lists->lap = 0;
-    }
-    lists->lap++;
-    lists->steps++;
 }
 
 static int step_single(struct lists *lists, struct list *list)
@@ -252,12 +219,8 @@ static int step_single(struct lists *lists, struct list *list)
     const int got = read_link(lists, list, &link);
     if (got == LINK_PAUSED)
         return got;
-    if (got == LINK_UNREADABLE && lists->steps == list->limit) {
-        end_list(list, TOO_LONG, lists->entry);
-        return LINK_READ;
-    }
     if (got == LINK_UNREADABLE) {
-        end_single(lists, list, UNREADABLE, lists->entry);
+        end_single(lists, list, lists->steps == list->limit ? TOO_LONG : UNREADABLE, lists->entry);
         return LINK_READ;
     }
     if (!is_beyond(lists, list)) {
@@ -273,7 +236,13 @@ static int step_single(struct lists *lists, struct list *list)
             lists->left--;
         }
     }
-    set_trap(lists);
+    if (!lists->steps || lists->lap == lists->laps) {       /* the trap is set to this entry after 1, 2, 4, ... steps */
+        lists->trap = lists->entry;
+        lists->laps = lists->steps ? 2 * lists->laps : 1;
+        lists->lap = 0;
+    }
+    lists->lap++;
+    lists->steps++;
     lists->entry = link.next;
     return LINK_READ;
 }
@@ -283,12 +252,12 @@ static int keep_path(struct lists *lists, struct list *list)
 {
     const uint64_t header = 2 * lists->geometry.word, count = list->count;
     list->count = list->bytes = list->raw_bytes = list->raw_max = 0;
-    list->last = count ? lists->path.values[count - 1] : 0;
+    list->last = count ? number_at(&lists->path, count - 1) : 0;
     for (; list->count < count; list->count++) {
-        const uint64_t entry = lists->path.values[list->count];
+        const uint64_t entry = number_at(&lists->path, list->count);
         uint64_t field = 0;
         if (list->kind == TCACHE_SIZED) {
-            field = lists->fields.values[list->count];
+            field = number_at(&lists->fields, list->count);
             count_field(list, field);
         }
         if (!lists->collect)
@@ -304,23 +273,22 @@ static int keep_path(struct lists *lists, struct list *list)
 
 /* ---- all lists ---- */
 
-static int open_list(struct lists *lists, struct list *list)
-{
-    lists->entry = list->head;
-    lists->steps = lists->lap = lists->laps = 0;
-    lists->path.count = lists->fields.count = 0;
-    return list->kind == BIN ? open_bin(lists, list) : LINK_READ;
-}
-
 /* One step along the list at `place`, and on to the next where it ends. 0: the same step must be tried again. */
 static int step(struct lists *lists)
 {
     struct list *list = &lists->items[lists->place];
     int got = LINK_READ;
-    if (!lists->is_open)
-        got = open_list(lists, list);
-    else
+    uint64_t words[2] = {list->head};
+    if (lists->is_open) {
         got = list->kind == BIN ? step_bin(lists, list) : step_single(lists, list);
+    } else {
+        lists->steps = lists->lap = lists->laps = 0;
+        lists->path.count = lists->fields.count = 0;
+        got = list->kind == BIN ? read_header(lists, list, words) : LINK_READ;
+        lists->entry = words[0];
+        if (got == LINK_UNREADABLE)
+            end_list(list, UNREADABLE, list->head);
+    }
     if (got == LINK_PAUSED)
         return 0;
     lists->is_open = !list->ended;
@@ -350,14 +318,13 @@ static int follow_all(struct lists *lists)
 /* The members in order, each chunk once; those on more than one place are told. */
 static void sort_members(struct lists *lists)
 {
-    uint64_t *values = lists->members.values;
-    size_t kept = 0;
+    uint64_t *values = lists->members.items, kept = 0;
     lists->no_memory |= lists->members.count && !heapx_sort(values, lists->members.count);
     for (size_t i = 0; i < lists->members.count && !lists->no_memory; i++) {
         const uint64_t chunk = values[i] & ~(uint64_t) FLAGS;
         if (!kept || (values[kept - 1] & ~(uint64_t) FLAGS) != chunk)
             values[kept++] = values[i];
-        else if (!lists->twice.count || lists->twice.values[lists->twice.count - 1] != chunk)
+        else if (!lists->twice.count || number_at(&lists->twice, lists->twice.count - 1) != chunk)
             numbers_add(lists, &lists->twice, chunk);
     }
     lists->members.count = kept;
@@ -369,11 +336,11 @@ void heapx_lists_free(struct lists *lists)
     if (!lists)
         return;
     pages_close(&lists->pages);
-    free(lists->path.values);
-    free(lists->fields.values);
-    free(lists->members.values);
-    free(lists->twice.values);
-    free(lists->mapped.values);
+    free(lists->path.items);
+    free(lists->fields.items);
+    free(lists->members.items);
+    free(lists->twice.items);
+    free(lists->mapped.items);
     free(lists->items);
     free(lists);
 }
@@ -435,7 +402,7 @@ void heapx_lists_result(const struct lists *lists, uint64_t *out)
 /* How many numbers there are; they are at `values` as long as the job is. LISTS_MEMBERS: sorted, none before all lists have ended. */
 uint64_t heapx_lists_numbers(const struct lists *lists, int which, const uint64_t **values)
 {
-    const struct numbers *numbers = which == LISTS_MEMBERS ? &lists->members : which == LISTS_TWICE ? &lists->twice : &lists->mapped;
-    *values = numbers->values;
+    const struct grown *numbers = which == LISTS_MEMBERS ? &lists->members : which == LISTS_TWICE ? &lists->twice : &lists->mapped;
+    *values = numbers->items;
     return which == LISTS_MEMBERS && !lists->is_done ? 0 : numbers->count;
 }

@@ -15,7 +15,7 @@
 #define MOST_DOUBTED 4096u      /* of which pairs are tried */
 
 struct hit {
-    uint64_t chunk, size, block, total;
+    uint64_t block, chunk, size, total;
     int is_doubted;             /* come upon page by page: anything may look like a header */
 };
 
@@ -33,8 +33,7 @@ struct mmapped {
     uint64_t plain_offset;      /* of a plain block's header: where its memory is aligned */
     uint64_t wanted_chunks, wanted_bytes, bytes;
     struct hit *hits;           /* sorted by block */
-    size_t count, room;
-    int no_memory;
+    uint64_t count, room;
     enum pass pass;
     uint8_t *bytes_of_window;
 };
@@ -81,23 +80,11 @@ enum { HEADER_NONE, HEADER_READ, HEADER_PAUSED };
 /* The first page from `page` on that has data, or `end` where none follows. */
 static uint64_t next_data(const struct mmapped *scan, uint64_t page, uint64_t end)
 {
-    size_t low = 0, high = scan->data_count;
-    while (low < high) {    /* first range that ends beyond `page` */
-        size_t middle = low + (high - low) / 2;
-        if (scan->data[2 * middle + 1] <= page)
-            low = middle + 1;
-        else
-            high = middle;
-    }
+    const uint64_t low = scan->data_count ? rows_up_to(scan->data + 1, scan->data_count, 2 * sizeof *scan->data, page) : 0;
     if (low == scan->data_count || scan->data[2 * low] >= end)
         return end;
     uint64_t begin = scan->data[2 * low] & ~(scan->geometry.page - 1);
     return begin > page ? begin : page;
-}
-
-static int has_data(const struct mmapped *scan, uint64_t page)
-{
-    return next_data(scan, page, page + scan->geometry.page) == page;
 }
 
 /* Anything but zeros can be in this page. */
@@ -105,7 +92,7 @@ static int may_hold(struct mmapped *scan, uint64_t page)
 {
     if (scan->pages.table)
         return page_kind(&scan->pages, page) & (KIND_RESIDENT | KIND_UNSURE);
-    return !scan->data_count || has_data(scan, page);
+    return !scan->data_count || next_data(scan, page, page + scan->geometry.page) == page;
 }
 
 /* The two words at `address`. What was never touched holds no header; a swapped page is brought in only where a header is likely. */
@@ -132,15 +119,7 @@ static int header_at(struct mmapped *scan, uint64_t address, uint8_t *header)
 /* Index of the first hit whose block begins beyond `address`. */
 static size_t hits_beyond(const struct mmapped *scan, uint64_t address)
 {
-    size_t low = 0, high = scan->count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (scan->hits[middle].block <= address)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+    return (size_t) rows_up_to(scan->hits, scan->count, sizeof *scan->hits, address);
 }
 
 /* End of the hit that covers `address`, or 0. */
@@ -207,17 +186,12 @@ static int add(struct mmapped *scan, const struct hit *hit)
         return 0;
     if (place < scan->count && scan->hits[place].block - hit->block < hit->total)
         return 0;
-    if (scan->count == scan->room) {
-        size_t room = scan->room ? 2 * scan->room : 64;
-        struct hit *hits = realloc(scan->hits, room * sizeof *hits);
-        if (!hits) {
-            scan->no_memory = 1;
-            scan->pass = PASS_DONE;
-            return 0;
-        }
-        scan->hits = hits;
-        scan->room = room;
+    struct hit *hits = with_room(scan->hits, scan->count, &scan->room, sizeof *hits);
+    if (!hits) {
+        scan->pass = PASS_DONE;
+        return 0;
     }
+    scan->hits = hits;
     memmove(scan->hits + place + 1, scan->hits + place, (scan->count - place) * sizeof *scan->hits);
     scan->hits[place] = *hit;
     scan->count++;
@@ -339,30 +313,17 @@ static int meet(struct mmapped *scan, uint64_t address, uint64_t begin, uint64_t
     return until > 0 ? hop(scan, (uint64_t) until, begin, end) : (int) until;
 }
 
-/* The headers on both sides of the start of a page. */
-static int look_at_edges(struct mmapped *scan, uint64_t page, uint64_t begin, uint64_t end)
+/* The headers on both sides of the start of a page, or, in the last pass, at the other places within it: powers of two below its size, less
+   the header. */
+static int look_at_page(struct mmapped *scan, uint64_t page, uint64_t begin, uint64_t end)
 {
-    return meet(scan, page - 2 * scan->geometry.word, begin, end) || meet(scan, page + scan->plain_offset, begin, end)
-            ? INTERRUPTED : 0;
-}
-
-/* The other places within a page: powers of two below its size, less the header. */
-static int look_inside(struct mmapped *scan, uint64_t page, uint64_t begin, uint64_t end)
-{
-    for (uint64_t power = scan->geometry.alignment * 2; power < scan->geometry.page; power <<= 1)
-        if (meet(scan, page + power - 2 * scan->geometry.word, begin, end))
-            return INTERRUPTED;
-    return 0;
-}
-
-static void next_range(struct mmapped *scan)
-{
-    scan->place = 0;
-    if (++scan->range < scan->range_count)
-        return;
-    scan->range = 0;
-    if (scan->pass != PASS_DONE)
-        scan->pass++;
+    const uint64_t head = 2 * scan->geometry.word;
+    int failed = 0;
+    if (scan->pass == PASS_EDGES)
+        return meet(scan, page - head, begin, end) || meet(scan, page + scan->plain_offset, begin, end) ? INTERRUPTED : 0;
+    for (uint64_t power = scan->geometry.alignment * 2; !failed && power < scan->geometry.page; power <<= 1)
+        failed = meet(scan, page + power - head, begin, end);
+    return failed;
 }
 
 /* Some pages from scan->place on, which moves behind them; INTERRUPTED or 0. */
@@ -382,7 +343,7 @@ static int look_at_pages(struct mmapped *scan, uint64_t begin, uint64_t end, uin
                 scan->pass = PASS_DONE;
                 return 0;
             }
-            if (scan->pass == PASS_EDGES ? look_at_edges(scan, page, begin, limit) : look_inside(scan, page, begin, limit))
+            if (look_at_page(scan, page, begin, limit))
                 return INTERRUPTED;
             scan->pages_left--;
         }
@@ -399,7 +360,6 @@ static int portion(struct mmapped *scan)
 {
     const uint64_t *range = scan->ranges + 3 * scan->range, begin = range[0], end = range[1], limit = range[2];
     int failed;
-
     if (!scan->place) {
         scan->place = begin;
         scan->window.low = begin;
@@ -413,9 +373,13 @@ static int portion(struct mmapped *scan)
         failed = hop(scan, begin, begin, limit);
         scan->place = failed ? begin : end;
     }
-    if (!failed && scan->place >= end)
-        next_range(scan);
-    return failed;
+    if (failed || scan->place < end)
+        return failed;
+    scan->place = 0;
+    scan->range = (scan->range + 1) % scan->range_count;
+    if (!scan->range && scan->pass != PASS_DONE)
+        scan->pass++;
+    return 0;
 }
 
 /* Works for about `seconds`: 1 if there is more to do, 0 if done, INTERRUPTED. */

@@ -6,23 +6,14 @@ from array import array
 from operator import add
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.kernel.common.library import ADDRESS_MASK, Residency
+from gdbheapx.kernel.common.library import ADDRESS_MASK, HISTOGRAM_EXACT_BYTES, Residency
 
-SPECIAL_FAST = 1
-SPECIAL_TCACHE = 2
-SPECIAL_TCACHE_STRUCT = 3
+SPECIAL_FAST, SPECIAL_TCACHE, SPECIAL_TCACHE_STRUCT = range(1, 4)
 """A special chunk is written as `chunk address | SPECIAL_x`: the low three bits of a chunk address are always 0."""
 
-STATUS_USED = 0
-STATUS_FAST = 1
-STATUS_TCACHE = 2
-STATUS_TCACHE_STRUCT = 3
-STATUS_FREE = 4
-STATUS_TOP = 5
-STATUS_FENCE = 6
+STATUS_USED, STATUS_FAST, STATUS_TCACHE, STATUS_TCACHE_STRUCT, STATUS_FREE, STATUS_TOP, STATUS_FENCE = range(7)
 """Statuses of chunks; the first four equal the SPECIAL_ numbers so that one table serves both."""
-STATUS_MAPPED = 7
-STATUS_MAPPED_TCACHE = 8
+STATUS_MAPPED, STATUS_MAPPED_TCACHE = 7, 8
 """Of chunks with a mapping of their own, which no walk meets: used, or in a thread cache."""
 
 
@@ -94,6 +85,8 @@ REGION_MAIN, REGION_FIRST, REGION_BINS_KNOWN = 1, 2, 4
 
 MOST_ROWS = 64
 """Of each rule that are given one by one; all are counted."""
+WALK_CLASSES = HISTOGRAM_EXACT_BYTES // 8 + 1 + 54 * 4
+"""Of a histogram, at most: histogram_class."""
 
 
 class Geometry(NamedTuple):

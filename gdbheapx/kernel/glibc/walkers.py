@@ -3,13 +3,12 @@
 import ctypes
 import os
 from array import array
-from contextlib import contextmanager
-from typing import Any, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, ContextManager, List, Optional, Sequence, Tuple
 
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BulkSource, PageTable
 from gdbheapx.kernel.blocks.stream import EVERYTHING, BlockFilter, BlockStream, CBlocks, NativeBlocks, apart_from
-from gdbheapx.kernel.common.library import ADDRESS_MASK, Kernel, OpenPages, address_of, as_array, run_resumable
+from gdbheapx.kernel.common.library import ADDRESS_MASK, Kernel, OpenPages, address_of, as_array, finish_job
 from gdbheapx.kernel.glibc import records
 
 REGIONS_AT_ONCE = 64
@@ -32,18 +31,9 @@ class ChunkWalker:
         self._geometry, self._budget = geometry, budget
         self._numbers = array("Q", map(int, geometry))
 
-    @contextmanager
-    def _run(self, name: str, *arguments: Any) -> Iterator[int]:
-        """Yield a job of heapx_NAME_new() once heapx_NAME_slice() has done all there is, or time is up; then heapx_NAME_free() it."""
-        new, work, free = (getattr(self._library, "heapx_%s_%s" % (name, verb)) for verb in ("new", "slice", "free"))
-        job = new(self._opened.handle, address_of(self._numbers), *arguments)
-        if not job:
-            raise MemoryError()
-        try:
-            run_resumable(lambda seconds: work(job, seconds), self._opened, self._budget)
-            yield job
-        finally:
-            free(job)
+    def _run(self, name: str, *arguments: Any) -> ContextManager[Any]:
+        numbers = address_of(self._numbers)
+        return finish_job(self._library, name, self._opened, self._budget, self._opened.handle, numbers, *arguments)
 
     def walk(
         self,
@@ -70,7 +60,7 @@ class ChunkWalker:
 
     def _walk_result(self, job: int, index: int, has_pages: bool) -> records.WalkResult:
         out = array("Q", bytes(8 * (len(records.WalkResult._fields) - 1)))
-        classes = array("Q", bytes(8 * 6 * self._library.heapx_walk_classes()))
+        classes = array("Q", bytes(8 * 6 * records.WALK_CLASSES))
         rows = self._library.heapx_walk_result(job, index, address_of(out), address_of(classes))
         fixed: List[Any] = list(out)
         for name in () if has_pages else records.PAGE_COUNTERS:

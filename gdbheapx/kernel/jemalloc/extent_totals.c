@@ -24,8 +24,7 @@ struct extents_job {
     uint64_t counted;
     int no_memory, done;
     struct arena_totals **arenas;
-    struct range *ranges;
-    uint64_t range_count, range_room;
+    struct grown ranges;
 };
 
 void heapx_extents_free(struct extents_job *job)
@@ -35,7 +34,7 @@ void heapx_extents_free(struct extents_job *job)
     for (uint64_t i = 0; job->arenas && i < job->extents.heap->narenas; i++)
         free(job->arenas[i]);
     free(job->arenas);
-    free(job->ranges);
+    free(job->ranges.items);
     extents_close(&job->extents);
     free(job);
 }
@@ -64,26 +63,21 @@ struct extents_job *heapx_extents_new(const struct source *source, const struct 
 static struct arena_totals *arena_of(struct extents_job *job, uint64_t index)
 {
     const struct heap_layout *heap = job->extents.heap;
-    if (job->arenas[index])
-        return job->arenas[index];
-    struct arena_totals *arena = calloc(1,
-            sizeof *arena + (size_t) heap->nbins * sizeof *arena->bins + (size_t) heap->nsizes * sizeof *arena->larges);
-    if (!arena) {
-        job->no_memory = 1;
-        return NULL;
+    struct arena_totals *arena = job->arenas[index];
+    const size_t bins_bytes = (size_t) heap->nbins * sizeof *arena->bins, larges_bytes = (size_t) heap->nsizes * sizeof *arena->larges;
+    if (!arena && (arena = calloc(1, sizeof *arena + bins_bytes + larges_bytes))) {
+        arena->bins = (struct bin_totals *) (arena + 1);
+        arena->larges = (struct large_totals *) (arena->bins + heap->nbins);
     }
-    arena->bins = (struct bin_totals *) (arena + 1);
-    arena->larges = (struct large_totals *) (arena->bins + heap->nbins);
+    job->no_memory |= !arena;
     return job->arenas[index] = arena;
 }
 
 static void misplaced(struct extents_job *job, uint64_t address, int reason)
 {
     job->cached_counts[reason]++;
-    if (job->cached_listed < MOST_PROBLEMS) {
-        const struct cached_problem row = {address, (uint64_t) reason};
-        job->cached_rows[job->cached_listed++] = row;
-    }
+    if (job->cached_listed < MOST_PROBLEMS)
+        job->cached_rows[job->cached_listed++] = (struct cached_problem) {address, (uint64_t) reason};
 }
 
 /* The next cached pointer below `end`; one that was given before is counted and passed over. */
@@ -110,14 +104,7 @@ static void judge_outside(struct extents_job *job, uint64_t end)
 /* Bytes of a range that the runs of a core do not have. */
 static uint64_t absent_of_runs(const struct extents_job *job, uint64_t begin, uint64_t end)
 {
-    uint64_t low = 0, high = job->run_count, absent = end - begin;
-    while (low < high) {    /* the first run that ends behind `begin` */
-        const uint64_t middle = low + (high - low) / 2;
-        if (job->runs[2 * middle + 1] <= begin)
-            low = middle + 1;
-        else
-            high = middle;
-    }
+    uint64_t absent = end - begin, low = rows_up_to(job->runs + 1, job->run_count, 2 * sizeof *job->runs, begin);
     for (; low < job->run_count && job->runs[2 * low] < end; low++) {
         const uint64_t from = job->runs[2 * low] > begin ? job->runs[2 * low] : begin;
         absent -= (job->runs[2 * low + 1] < end ? job->runs[2 * low + 1] : end) - from;
@@ -227,37 +214,19 @@ static void count_large(struct extents_job *job, struct large_totals *totals, co
     }
 }
 
-static void count_inactive(struct extents_job *job, struct arena_totals *arena, int state, const struct extent *extent)
-{
-    uint64_t bytes = extent->end - extent->begin;
-    if (state != STATE_OTHER) {
-        uint64_t *pair = &arena->rows[histogram_class(bytes, (unsigned) job->extents.heap->rtree.lg_page)][1 + 2 * (state - STATE_DIRTY)];
-        pair[0]++;
-        pair[1] += bytes;
-    }
-    judge_outside(job, extent->end);
-}
-
 /* Of what is counted, joined where it touches. */
 static void join(struct extents_job *job, uint64_t begin, uint64_t end)
 {
-    struct range *last = job->range_count ? &job->ranges[job->range_count - 1] : NULL;
-    if (last && (last->end == begin || job->range_count == MOST_RANGES)) {
+    struct range *last = job->ranges.count ? (struct range *) job->ranges.items + job->ranges.count - 1 : NULL;
+    if (last && (last->end == begin || job->ranges.count == MOST_RANGES)) {
         last->end = end;
         return;
     }
-    if (job->range_count == job->range_room) {
-        uint64_t room = job->range_room ? 2 * job->range_room : 64;
-        struct range *ranges = realloc(job->ranges, (size_t) room * sizeof *ranges);
-        if (!ranges) {
-            job->no_memory = 1;
-            return;
-        }
-        job->ranges = ranges;
-        job->range_room = room;
-    }
-    job->ranges[job->range_count].begin = begin;
-    job->ranges[job->range_count++].end = end;
+    last = grown_add(&job->ranges, sizeof *last);
+    if (last)
+        *last = (struct range) {begin, end};
+    else
+        job->no_memory = 1;
 }
 
 static void count(struct extents_job *job, const struct extent *extent)
@@ -281,9 +250,15 @@ static void count(struct extents_job *job, const struct extent *extent)
     judge_outside(job, extent->begin);
     if (unknown->begin < extent->end)   /* what is known now */
         unknown->begin = unknown->end > extent->end ? extent->end : unknown->end;
-    if (state != STATE_ACTIVE)
-        count_inactive(job, arena, state, extent);
-    else if (extent->slab)
+    if (state != STATE_ACTIVE) {
+        const uint64_t bytes = extent->end - extent->begin;
+        uint64_t *row = arena->rows[histogram_class(bytes, (unsigned) job->extents.heap->rtree.lg_page)];
+        if (state != STATE_OTHER) {
+            row[1 + 2 * (state - STATE_DIRTY)]++;
+            row[2 + 2 * (state - STATE_DIRTY)] += bytes;
+        }
+        judge_outside(job, extent->end);
+    } else if (extent->slab)
         count_slab(job, &arena->bins[extent->szind], extent, absent ? &arena->absent : NULL);
     else
         count_large(job, &arena->larges[extent->szind], extent, absent ? &arena->absent : NULL);
@@ -314,17 +289,12 @@ int64_t heapx_extents_slice(struct extents_job *job, double seconds)
 void heapx_extents_summary(const struct extents_job *job, struct extents_summary *out)
 {
     const struct extents *extents = &job->extents;
-    out->done = (uint64_t) job->done;
-    out->at = extents_at(extents);
-    out->nodes = extents->tree.nodes;
-    out->leaf_nodes = extents->tree.leaf_nodes;
-    out->extents = job->counted;
-    out->unassociated_extents = extents->unassociated;
-    out->unparsed_bytes = extents->unparsed_bytes;
-    out->unreadable_bytes = extents->tree.unreadable_bytes;
-    out->problems = extents->problems.listed;
-    out->details = extents->details.listed;
-    out->cached_problems = job->cached_listed;
+    *out = (struct extents_summary) {
+        .done = (uint64_t) job->done, .at = extents_at(extents), .nodes = extents->tree.nodes, .leaf_nodes = extents->tree.leaf_nodes,
+        .extents = job->counted, .unassociated_extents = extents->unassociated, .unparsed_bytes = extents->unparsed_bytes,
+        .unreadable_bytes = extents->tree.unreadable_bytes, .problems = extents->problems.listed, .details = extents->details.listed,
+        .cached_problems = job->cached_listed,
+    };
 }
 
 /* By code and by reason how many there are, and of the first MOST_PROBLEMS each. */
@@ -343,9 +313,7 @@ void heapx_extents_problems(const struct extents_job *job, uint64_t *counts, uin
 /* Copies up to `room` ranges (begin, end); returns how many there are. */
 uint64_t heapx_extents_ranges(const struct extents_job *job, uint64_t room, uint64_t *out)
 {
-    if (room && job->range_count)
-        memcpy(out, job->ranges, (size_t) (room < job->range_count ? room : job->range_count) * sizeof *job->ranges);
-    return job->range_count;
+    return grown_copy(&job->ranges, sizeof(struct range), out, room);
 }
 
 /* Those rows that have anything, each with its number in front. */

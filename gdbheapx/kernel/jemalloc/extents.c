@@ -1,4 +1,4 @@
-/* jemalloc's extents, one by one in address order.
+/* jemalloc's extents, one by one in address order, by the elements of its rtree's leaf nodes.
 
    The leaf elements of an extent's first and last page name it, in a slab those of all pages. What an extent structure says of itself is
    believed when both are met: until then it is pending, and another extent that begins inside it throws it away. */
@@ -7,6 +7,290 @@
 #include <stdlib.h>
 
 #define NOWHERE UINT64_MAX
+#define LEAF_BLOCK (256u << 10)
+#define NODE_BLOCK (64u << 10)
+
+enum { TREE_ENTRY, TREE_END, TREE_AGAIN /* a block was read */, TREE_PAUSED /* the reading call was interrupted */ };
+
+/* ---- the rtree
+
+   A node is read in blocks into a buffer that its level keeps. Nodes may lie anywhere, also where damage put them: each is read once, and
+   all together are no larger than the memory that could hold them. ---- */
+
+static void problem_add(struct problems *problems, int code, uint64_t page, uint64_t extent)
+{
+    problems->counts[code]++;
+    if (problems->listed < MOST_PROBLEMS)
+        problems->rows[problems->listed++] = (struct extent_problem) {(uint64_t) code, page, extent};
+}
+
+/* The smallest range that holds both. */
+static inline void range_add(struct range *range, uint64_t begin, uint64_t end)
+{
+    if (range->begin == range->end) {
+        range->begin = begin;
+        range->end = end;
+    } else {
+        range->begin = begin < range->begin ? begin : range->begin;
+        range->end = end > range->end ? end : range->end;
+    }
+}
+
+/* What a leaf element says of an extent: 0 where its kind is not known. Only kinds with a state have one. */
+static inline uint64_t leaf_bits_of(uint64_t kind, uint64_t slab, uint64_t state, uint64_t szind)
+{
+    if (kind == LEAF_UNKNOWN)
+        return 0;
+    return slab | (kind == LEAF_COMPACT_STATE || kind == LEAF_METADATA ? state << 1 : 0) | szind << 8;
+}
+
+static uint64_t extended(const struct tree *tree, uint64_t address)
+{
+    if (!tree->high_bits)
+        return address;
+    if (tree->layout->rtree.sign_extend)
+        return (uint64_t) ((int64_t) (address << tree->high_bits) >> tree->high_bits);
+    return address << tree->high_bits >> tree->high_bits;
+}
+
+static uint64_t page_of(const struct tree *tree, const struct tree_level *level, uint64_t index)
+{
+    return extended(tree, level->key + (index << level->shift));
+}
+
+/* Where the pages of element index - 1 end: not extended, so that the address space's end is no page of its lower half. */
+static uint64_t page_behind(const struct tree *tree, const struct tree_level *level, uint64_t index)
+{
+    uint64_t page = page_of(tree, level, index - 1), bytes = (uint64_t) 1 << level->shift;
+    return page > UINT64_MAX - bytes ? UINT64_MAX : page + bytes;
+}
+
+/* Of these pages nothing is known. */
+static void lose(struct tree *tree, uint64_t begin, uint64_t end)
+{
+    range_add(&tree->hole, begin, end);
+    range_add(tree->unknown, tree->hole.begin, tree->hole.end);
+}
+
+static uint64_t seen_slot(const uint64_t *seen, uint64_t room, uint64_t node)
+{
+    uint64_t slot = (node * 0x9E3779B97F4A7C15u >> 20) & (room - 1);
+    while (seen[slot] && seen[slot] != node)
+        slot = (slot + 1) & (room - 1);
+    return slot;
+}
+
+/* Whether the node is new; remembers it. */
+static int see(struct tree *tree, uint64_t node)
+{
+    if (2 * (tree->seen_count + 1) > tree->seen_room) {
+        uint64_t room = tree->seen_room ? 2 * tree->seen_room : 256;
+        uint64_t *seen = calloc((size_t) room, sizeof *seen);
+        if (!seen) {
+            tree->no_memory = 1;
+            return 0;
+        }
+        for (uint64_t i = 0; i < tree->seen_room; i++)
+            if (tree->seen[i])
+                seen[seen_slot(seen, room, tree->seen[i])] = tree->seen[i];
+        free(tree->seen);
+        tree->seen = seen;
+        tree->seen_room = room;
+    }
+    uint64_t slot = seen_slot(tree->seen, tree->seen_room, node);
+    if (tree->seen[slot])
+        return 0;
+    tree->seen[slot] = node;
+    tree->seen_count++;
+    return 1;
+}
+
+static void open_level(struct tree *tree, unsigned depth, uint64_t node, uint64_t key)
+{
+    struct tree_level *level = &tree->levels[depth];
+    level->node = node;
+    level->key = key;
+    level->index = level->first = level->loaded = level->missing = level->hole = 0;
+    level->counted = 0;
+    tree->depth = depth;
+}
+
+/* 0: no memory. */
+static int open_tree(struct tree *tree, const struct heap_layout *layout)
+{
+    const struct rtree_layout *rtree = &layout->rtree;
+    tree->layout = layout;
+    tree->height = (unsigned) rtree->height;
+    tree->word = (unsigned) layout->extent.word_bytes;
+    tree->swap = is_swapped(layout->extent.little_endian);
+    tree->page = (uint64_t) 1 << rtree->lg_page;
+    tree->high_bits = 64 - (unsigned) rtree->lg_vaddr;
+    tree->low_mask = ((uint64_t) 1 << rtree->extent_low_bits) - 1;
+    unsigned shift = (unsigned) rtree->lg_page;
+    for (unsigned depth = tree->height; depth-- > 0;) {
+        struct tree_level *level = &tree->levels[depth];
+        int leaf = depth + 1 == tree->height;
+        level->bits = (unsigned) rtree->level_bits[depth];
+        level->count = (uint64_t) 1 << level->bits;
+        level->element = leaf ? (unsigned) rtree->leaf_bytes : tree->word;
+        level->shift = shift;
+        shift += level->bits;
+        level->capacity = leaf ? LEAF_BLOCK : NODE_BLOCK;
+        level->bytes = malloc((size_t) level->capacity);
+        if (!level->bytes)
+            return 0;
+    }
+    open_level(tree, 0, rtree->root, 0);
+    tree->node_bytes = tree->levels[0].count * tree->levels[0].element;
+    return see(tree, rtree->root) || !tree->no_memory;
+}
+
+/* The elements of one level at most up to the end of the page of CACHE_PAGE bytes where they cannot be read. */
+static void pass_hole(struct tree *tree, struct tree_level *level)
+{
+    uint64_t offset = level->index * level->element;
+    uint64_t behind = ((level->node + offset) | (CACHE_PAGE - 1)) + 1 - level->node;
+    uint64_t next = (behind + level->element - 1) / level->element;
+    if (next > level->count || behind < offset)
+        next = level->count;
+    if (!level->missing)
+        level->hole = level->node + offset;
+    level->missing += next - level->index;
+    tree->unreadable_bytes += (next - level->index) * level->element;
+    lose(tree, page_of(tree, level, level->index), page_behind(tree, level, next));
+    level->index = next;
+}
+
+static int load(struct tree *tree, struct tree_level *level)
+{
+    uint64_t offset = level->index * level->element, left = (level->count - level->index) * level->element;
+    int64_t got = source_read(tree->source, level->node + offset, level->bytes, left < level->capacity ? left : level->capacity);
+    tree->reads++;
+    if (got < 0) {
+        tree->interrupted = 1;
+        return TREE_PAUSED;
+    }
+    level->first = level->index;
+    level->loaded = (uint64_t) got / level->element;
+    if (!level->loaded) {
+        pass_hole(tree, level);
+    } else if (!level->counted) {
+        level->counted = 1;
+        tree->nodes++;
+        tree->leaf_nodes += tree->depth + 1 == tree->height;
+    }
+    return TREE_AGAIN;
+}
+
+static void open_child(struct tree *tree, struct tree_level *level, uint64_t index, uint64_t node)
+{
+    const struct tree_level *child = &tree->levels[tree->depth + 1];
+    const uint64_t bytes = child->count * child->element;
+    int code = EXTENT_GOOD;
+    if ((node & (tree->word - 1)) || node > UINT64_MAX - bytes)
+        code = EXTENT_NODE_MISALIGNED;
+    else if (tree->node_bytes + bytes > tree->layout->mapped_bytes)
+        code = EXTENT_TOO_MANY_NODES;
+    else if (!see(tree, node))
+        code = EXTENT_NODE_TWICE;
+    if (code == EXTENT_GOOD) {
+        tree->node_bytes += bytes;
+        open_level(tree, tree->depth + 1, node, level->key + (index << level->shift));
+        return;
+    }
+    problem_add(tree->problems, code, node, 0);
+    lose(tree, page_of(tree, level, index), code == EXTENT_TOO_MANY_NODES ? UINT64_MAX : page_behind(tree, level, index + 1));
+    for (unsigned depth = 0; code == EXTENT_TOO_MANY_NODES && depth <= tree->depth; depth++)    /* nothing more is read */
+        tree->levels[depth].index = tree->levels[depth].count;
+}
+
+/* The next element of what is loaded whose word is not zero, or the end of what is loaded. */
+static uint64_t find(const struct tree *tree, struct tree_level *level, uint64_t *value)
+{
+    const uint64_t end = level->first + level->loaded;
+    uint64_t index = level->index;
+    const uint8_t *from = level->bytes + (index - level->first) * level->element;
+    for (; index < end; index++, from += level->element) {
+        if (level->element == 8 && !(index & 7)) {
+            uint64_t words[8];
+            while (index + 8 <= end) {
+                memcpy(words, from, sizeof words);
+                if (words[0] | words[1] | words[2] | words[3] | words[4] | words[5] | words[6] | words[7])
+                    break;
+                index += 8;
+                from += sizeof words;
+            }
+            if (index == end)
+                break;
+        }
+        *value = load_word(from, tree->word, tree->swap);
+        if (*value)
+            return index;
+    }
+    return end;
+}
+
+/* rtree.h (jemalloc): rtree_leaf_elm_s, compact or not, with a state from 5.3 on. */
+static uint64_t leaf_bits(const struct tree *tree, const uint8_t *element)
+{
+    const uint64_t bits = load_word(element, tree->word, tree->swap), kind = tree->layout->rtree.leaf_kind;
+    if (kind == LEAF_COMPACT || kind == LEAF_COMPACT_STATE)
+        return leaf_bits_of(kind, bits & 1, bits >> 2 & 7, bits >> tree->layout->rtree.lg_vaddr);
+    if (kind == LEAF_UNKNOWN)
+        return 0;
+    const uint64_t more = load_word(element + tree->word, 4, tree->swap);
+    if (kind == LEAF_METADATA)
+        return leaf_bits_of(kind, more & 1, more >> 2 & 7, more >> 5);
+    return leaf_bits_of(kind, element[tree->word + 4] & 1, 0, more);
+}
+
+/* The next leaf element that names an extent: its page and the extent's address. Moves on. */
+static int tree_next(struct tree *tree, uint64_t *page, uint64_t *pointer)
+{
+    uint64_t value;
+    for (;;) {
+        struct tree_level *level = &tree->levels[tree->depth];
+        if (level->index == level->count) {
+            if (level->missing == level->count)
+                problem_add(tree->problems, EXTENT_NODE_UNREADABLE, level->node, 0);
+            else if (level->missing)
+                problem_add(tree->problems, EXTENT_NODE_HOLE, level->hole, 0);
+            level->missing = 0;
+            if (!tree->depth)
+                return TREE_END;
+            tree->depth--;
+            continue;
+        }
+        if (level->index - level->first >= level->loaded)
+            return load(tree, level);
+        uint64_t index = find(tree, level, &value);
+        if (index == level->first + level->loaded) {
+            level->index = index;
+            continue;
+        }
+        level->index = index + 1;
+        if (tree->depth + 1 < tree->height) {
+            open_child(tree, level, index, value);
+            continue;
+        }
+        if (tree->layout->rtree.compact)  /* the word may be non-zero and name no extent */
+            value = extended(tree, value) & ~tree->low_mask;
+        *page = page_of(tree, level, index);
+        if (!value)
+            continue;
+        const uint64_t bits = leaf_bits(tree, level->bytes + (index - level->first) * level->element);
+        if (value != tree->skip_pointer || *page >= tree->skip_until) {
+            tree->bits = bits;
+            *pointer = value;
+            return TREE_ENTRY;
+        }
+        tree->skipped++;
+        if (bits != tree->skip_bits && !tree->odd_page)
+            tree->odd_page = *page;
+    }
+}
+
+/* ---- extents ---- */
 
 int extents_open(struct extents *extents, const struct source *source, const struct heap_layout *heap)
 {
@@ -18,12 +302,17 @@ int extents_open(struct extents *extents, const struct source *source, const str
     extents->pending = &extents->slots[0];
     extents->spare = &extents->slots[1];
     pages_open(&extents->pages, source, 0);
-    return tree_open(&extents->tree, source, heap, &extents->problems, &extents->unknown);
+    extents->tree.source = source;
+    extents->tree.problems = &extents->problems;
+    extents->tree.unknown = &extents->unknown;
+    return open_tree(&extents->tree, heap);
 }
 
 void extents_close(struct extents *extents)
 {
-    tree_close(&extents->tree);
+    for (unsigned depth = 0; depth < MOST_LEVELS; depth++)
+        free(extents->tree.levels[depth].bytes);
+    free(extents->tree.seen);
     pages_close(&extents->pages);
 }
 
@@ -35,9 +324,11 @@ const uint8_t *extent_bytes(struct extents *extents, uint64_t address)
 
 uint64_t extents_at(const struct extents *extents)
 {
-    if (extents->live)
-        return extents->pending->begin;
-    return extents->have_entry ? extents->page : tree_at(&extents->tree);
+    const struct tree *tree = &extents->tree;
+    const struct tree_level *level = &tree->levels[tree->depth];
+    if (extents->live || extents->have_entry)
+        return extents->live ? extents->pending->begin : extents->page;
+    return level->index < level->count ? page_of(tree, level, level->index) : page_behind(tree, level, level->count);
 }
 
 /* Fills extent->free from level 0 of the bitmap; whether as many regions are free as nfree says. */
@@ -88,7 +379,7 @@ static int check_bits(struct extents *extents, struct extent *extent, const uint
     extent->state = bits_of(bits, extents->layout->state);
     extent->szind = bits_of(bits, extents->layout->szind);
     extent->nfree = bits_of(bits, extents->layout->nfree);
-    extent->unassociated = extent->arena == field_mask(extents->layout->arena);
+    extent->unassociated = extent->arena == bits_of(UINT64_MAX, extents->layout->arena);
     if (extent->unassociated)
         return EXTENT_GOOD;
     if (extent->arena >= extents->heap->narenas)
@@ -134,12 +425,6 @@ static int judge(struct extents *extents, struct extent *extent)
     return 1;
 }
 
-static void said(struct extents *extents, const struct extent *extent, uint64_t begin)
-{
-    extents->bad_pointer = extent->pointer;
-    extents->bad_begin = begin;
-}
-
 /* The pending extent goes up to `end` as far as is known, and is not counted. */
 static void throw_away(struct extents *extents, uint64_t end, int code)
 {
@@ -148,7 +433,8 @@ static void throw_away(struct extents *extents, uint64_t end, int code)
         problem_add(&extents->problems, code, pending->begin, pending->pointer);
     extents->unparsed_bytes += end - pending->begin;
     range_add(&extents->unknown, pending->begin, end);
-    said(extents, pending, NOWHERE);
+    extents->bad_pointer = pending->pointer;
+    extents->bad_begin = NOWHERE;
     extents->live = 0;
 }
 
@@ -231,7 +517,8 @@ static int take(struct extents *extents, int has_range)
     if (!has_range || (extents->live && fresh->code == EXTENT_FIRST_PAGE)) {
         problem_add(&extents->problems, fresh->code, extents->page, fresh->pointer);
         range_add(&extents->unknown, extents->page, extents->page + extents->tree.page);
-        said(extents, fresh, has_range ? NOWHERE : fresh->begin);
+        extents->bad_pointer = fresh->pointer;
+        extents->bad_begin = has_range ? NOWHERE : fresh->begin;
         return 0;
     }
     if (extents->live)

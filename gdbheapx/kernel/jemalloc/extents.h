@@ -1,19 +1,68 @@
-/* jemalloc: the extents that the rtree's leaf elements name (extents.c), for what is made of them (extent_totals.c, blocks.c). */
+/* jemalloc: the extents that the leaf elements of its rtree name (extents.c), for what is made of them (extent_totals.c, blocks.c, linked.c). */
 #ifndef HEAPX_EXTENTS_H
 #define HEAPX_EXTENTS_H
 
-#include "rtree.h"
+#include "../common/heapx.h"
+#include "gdbheapx_jemalloc.h"
+
+/* What contradicts: the first MOST_PROBLEMS one by one, all of them counted. */
+struct problems {
+    uint64_t counts[EXTENT_CODES];
+    uint64_t listed;
+    struct extent_problem rows[MOST_PROBLEMS];
+};
+
+/* Addresses; empty if begin == end. */
+struct range {
+    uint64_t begin, end;
+};
+
+static inline int range_has(const struct range *range, uint64_t address)
+{
+    return address >= range->begin && address < range->end;
+}
+
+#define MOST_LEVELS 3u
+
+/* One node on the way from the root. */
+struct tree_level {
+    uint64_t node, key;             /* its address; the page of its first element */
+    uint64_t count, index;          /* elements; the next one */
+    uint64_t first, loaded;         /* elements that are in bytes */
+    uint64_t missing, hole;         /* elements that cannot be read; address of the first of them */
+    unsigned element, shift;        /* size of an element; how far its index is shifted in a page's address */
+    unsigned bits, counted;
+    uint64_t capacity;
+    uint8_t *bytes;
+};
+
+struct tree {
+    const struct source *source;
+    struct problems *problems;
+    struct range *unknown;          /* grows by what is lost; the caller cuts it */
+    const struct heap_layout *layout;
+    unsigned height, depth, word, swap;
+    unsigned high_bits;             /* bits of an address above lg_vaddr */
+    uint64_t low_mask;              /* low bits of a compact word that are no part of the pointer */
+    uint64_t page;
+    uint64_t skip_pointer, skip_until;  /* elements that name this extent for pages below are passed over */
+    uint64_t node_bytes;
+    uint64_t bits;                  /* leaf_bits() of the element given last */
+    uint64_t skip_bits;             /* what those of passed elements must be */
+    uint64_t skipped, odd_page;     /* how many were passed, and the first that has others; the caller empties both */
+    uint64_t nodes, leaf_nodes, unreadable_bytes, reads;
+    struct range hole;              /* pages whose elements cannot be read: the caller empties it */
+    uint64_t *seen;                 /* addresses of the nodes met, by hash */
+    uint64_t seen_room, seen_count;
+    int interrupted, no_memory;
+    struct tree_level levels[MOST_LEVELS];
+};
 
 #define MOST_GROUPS (MOST_REGIONS / 64)
 
-static inline uint64_t field_mask(struct bit_field field)
-{
-    return ((uint64_t) 1 << field.width) - 1;
-}
-
 static inline uint64_t bits_of(uint64_t bits, struct bit_field field)
 {
-    return bits >> field.shift & field_mask(field);
+    return bits >> field.shift & (((uint64_t) 1 << field.width) - 1);
 }
 
 struct extent {

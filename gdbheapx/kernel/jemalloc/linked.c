@@ -16,8 +16,7 @@ struct linked_job {
     const struct linked_list *lists;
     uint64_t count, place;
     struct linked *answers;
-    struct step *steps;         /* members that were seen and not visited */
-    uint64_t step_count, step_room;
+    struct grown steps;         /* members that were seen and not visited */
     int open;
 };
 
@@ -26,7 +25,7 @@ void heapx_linked_free(struct linked_job *job)
     if (!job)
         return;
     free(job->answers);
-    free(job->steps);
+    free(job->steps.items);
     extents_close(&job->extents);
     free(job);
 }
@@ -51,17 +50,10 @@ struct linked_job *heapx_linked_new(const struct source *source, const struct he
 
 static int push(struct linked_job *job, uint64_t at, uint64_t before)
 {
-    if (job->step_count == job->step_room) {
-        uint64_t room = job->step_room ? 2 * job->step_room : 256;
-        struct step *steps = realloc(job->steps, (size_t) room * sizeof *steps);
-        if (!steps)
-            return 0;
-        job->steps = steps;
-        job->step_room = room;
-    }
-    job->steps[job->step_count].at = at;
-    job->steps[job->step_count++].before = before;
-    return 1;
+    struct step *step = grown_add(&job->steps, sizeof *step);
+    if (step)
+        *step = (struct step) {at, before};
+    return step != NULL;
 }
 
 /* What a member says of itself contradicts its list: LINKED_ number. */
@@ -83,7 +75,7 @@ static int visit(struct linked_job *job)
     const struct linked_list *list = &job->lists[job->place];
     struct linked *answer = &job->answers[job->place];
     struct extents *extents = &job->extents;
-    const struct step step = job->steps[job->step_count - 1];
+    const struct step step = ((const struct step *) job->steps.items)[job->steps.count - 1];
     const int is_ring = list->child_offset == NO_LINK, is_first = step.before == 0;
     const uint8_t *bytes = NULL;
     answer->at = step.at;
@@ -92,7 +84,7 @@ static int visit(struct linked_job *job)
         bytes = extent_bytes(extents, step.at);
     if (extents->pages.interrupted)
         return -1;
-    job->step_count--;
+    job->steps.count--;
     if (!bytes) {
         answer->problem = LINKED_UNREADABLE;
         return 1;
@@ -128,11 +120,11 @@ int64_t heapx_linked_slice(struct linked_job *job, double seconds)
     while (job->place < job->count) {
         if (!job->open) {
             job->open = 1;
-            job->step_count = 0;
+            job->steps.count = 0;
             if (job->lists[job->place].head && !push(job, job->lists[job->place].head, 0))
                 return NO_MEMORY;
         }
-        if (!job->step_count || job->answers[job->place].problem) {
+        if (!job->steps.count || job->answers[job->place].problem) {
             job->open = 0;
             job->place++;
             continue;

@@ -13,8 +13,8 @@ from gdbheapx.kernel.common.library import (
     OpenPages,
     address_of,
     as_array,
+    finish_job,
     flatten_record,
-    run_resumable,
 )
 from gdbheapx.kernel.jemalloc import records as api
 from gdbheapx.kernel.jemalloc.records import LinkedList, NativeLinked
@@ -38,14 +38,9 @@ class ExtentWalker:
         library, listed, table = self._library, as_array(cached), OpenPages(self._library, pages)
         present = as_array((0, 0) if runs is None else (*runs, 0, 0))  # not empty: its address says that there is one
         known = (table.handle, address_of(present) if runs is not None else None, len(present) // 2 - 1)
-        job = library.heapx_extents_new(self._opened.handle, address_of(self._layout), address_of(listed), len(listed), *known)
-        if not job:
-            raise MemoryError()
-        try:
-            run_resumable(lambda seconds: library.heapx_extents_slice(job, seconds), self._opened, self._budget)
+        numbers = (self._opened.handle, address_of(self._layout), address_of(listed), len(listed), *known)
+        with finish_job(library, "extents", self._opened, self._budget, *numbers) as job:
             return _make_result(library, job, self._heap, table.handle is not None, runs is not None)
-        finally:
-            library.heapx_extents_free(job)
 
     def blocks(
         self, cached: Sequence[int], wanted: BlockFilter = EVERYTHING, arena: Optional[int] = None, apart: Optional[NativeBlocks] = None
@@ -65,16 +60,10 @@ class ExtentWalker:
         """Return the extents along heaps and rings, up to the first contradiction of each. When the budget expires, only the lists before
         that are returned.
         """
-        library, asked = self._library, flatten_record(lists)
-        job = library.heapx_linked_new(self._opened.handle, address_of(self._layout), address_of(asked), len(lists))
-        if not job:
-            raise MemoryError()
-        try:
-            run_resumable(lambda seconds: library.heapx_linked_slice(job, seconds), self._opened, self._budget)
-            out = NativeRows(NativeLinked, len(lists))
-            return out.records(library.heapx_linked_result(job, address_of(out.numbers)))
-        finally:
-            library.heapx_linked_free(job)
+        asked, out = flatten_record(lists), NativeRows(NativeLinked, len(lists))
+        numbers = (self._opened.handle, address_of(self._layout), address_of(asked), len(lists))
+        with finish_job(self._library, "linked", self._opened, self._budget, *numbers) as job:
+            return out.records(self._library.heapx_linked_result(job, address_of(out.numbers)))
 
 
 def check_layout(heap: api.HeapLayout) -> None:

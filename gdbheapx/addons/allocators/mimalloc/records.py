@@ -7,7 +7,7 @@ from gdbheapx.budget import Budget
 from gdbheapx.columns import ADD, BYTES, IF_ANY, IF_KNOWN, TEXT, Column, hidden_column
 from gdbheapx.inferior.base import BulkSource
 from gdbheapx.kernel.blocks.stream import CLASS_CACHED, CLASS_FREE, CLASS_OVERHEAD, CLASS_RESERVE, CLASS_RETURNED, CLASS_USED
-from gdbheapx.kernel.common.library import Kernel, NativeRows, address_of, run_resumable
+from gdbheapx.kernel.common.library import Kernel, NativeRows, address_of, finish_job, flatten_pairs
 from gdbheapx.model import AllocatorInfo, Claim, HistogramRow
 from gdbheapx.ranges import Range
 from gdbheapx.units import Sentence, SentenceSize, make_cells
@@ -87,19 +87,13 @@ def follow_free_lists(
 ) -> FreeBlocks:
     """Members of these lists, without what damage leads to."""
     library, opened = kernel.library, kernel.open(source)
-    rows = array("Q", [number for row in lists for number in row])
-    blocks = array("Q", [number for row in pages for number in row])
-    job = library.heapx_mimalloc_lists_new(opened.handle, address_of(rows), len(lists), address_of(blocks), len(pages))
-    if not job:
-        raise MemoryError()
-    try:
-        run_resumable(lambda seconds: library.heapx_mimalloc_lists_slice(job, seconds), opened, budget)
+    rows, blocks = flatten_pairs(lists), flatten_pairs(pages)
+    given = (opened.handle, address_of(rows), len(lists), address_of(blocks), len(pages))
+    with finish_job(library, "mimalloc_lists", opened, budget, *given) as job:
         followed = array("Q", [0])
         found = array("Q", bytes(8 * library.heapx_mimalloc_lists_count(job, address_of(followed))))
         ends, shared = NativeRows(MiListEnd, followed[0]), array("Q", bytes(8 * len(pages)))
         library.heapx_mimalloc_lists_result(job, address_of(found), address_of(ends.numbers), address_of(shared))
-    finally:
-        library.heapx_mimalloc_lists_free(job)
     ordered, kinds = kernel.in_order(found), array("B", bytes(len(found)))
     twice = library.heapx_mimalloc_lists_split(address_of(ordered), len(ordered), address_of(kinds))
     return FreeBlocks(followed[0] == len(lists), ordered, kinds, ends.records(followed[0]), shared, twice)

@@ -8,7 +8,7 @@ from gdbheapx.columns import ADD, BYTES, IF_ANY, IF_KNOWN, PERCENT, TEXT, Column
 from gdbheapx.inferior.base import BulkSource
 from gdbheapx.kernel.blocks.slots import SlotRun, SlotWalker
 from gdbheapx.kernel.blocks.stream import CLASS_FREE, CLASS_OVERHEAD, CLASS_USED
-from gdbheapx.kernel.common.library import Kernel, NativeRows, address_of, flatten_record, run_resumable
+from gdbheapx.kernel.common.library import Kernel, NativeRows, address_of, finish_job, flatten_record
 from gdbheapx.model import AllocatorInfo, Claim, HistogramRow, TargetAddress
 
 UNIT_BYTES = 16
@@ -226,11 +226,8 @@ def read_groups(
     begin and end of each range of the process, sorted.
     """
     library, opened, numbers, counts = kernel.library, kernel.open(source), flatten_record(layout), NativeRows(MuslSums, 1)
-    job = library.heapx_musl_groups_new(opened.handle, address_of(numbers), address_of(memory), len(memory) // 2, with_rows)
-    if not job:
-        raise MemoryError()
-    try:
-        run_resumable(lambda seconds: library.heapx_musl_groups_slice(job, seconds), opened, budget)
+    given = (opened.handle, address_of(numbers), address_of(memory), len(memory) // 2, with_rows)
+    with finish_job(library, "musl_groups", opened, budget, *given) as job:
         library.heapx_musl_groups_sums(job, address_of(counts.numbers))
         (known,) = counts.records(1)
         areas, held, alone = (_make_array(count) for count in (known.areas, 2 * known.held, 2 * known.alone))
@@ -238,8 +235,6 @@ def read_groups(
         library.heapx_musl_groups_result(job, *map(address_of, (areas, held, alone, classes.numbers, sums.numbers, problems.numbers)))
         rows = _make_array(len(MuslGroup._fields) * known.groups), _make_array(len(SlotRun._fields) * known.runs)
         library.heapx_musl_groups_rows(job, *map(address_of, rows))
-    finally:
-        library.heapx_musl_groups_free(job)
     told = problems.records(known.told)
     return MuslGroups(bool(known.ended), areas, held, alone, classes.records(HEAD_LABEL), sums.records(1)[0], told, known.problems, *rows)
 

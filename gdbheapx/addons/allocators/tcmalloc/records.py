@@ -8,7 +8,7 @@ from gdbheapx.columns import ADD, BYTES, IF_KNOWN, TEXT, Column, hidden_column
 from gdbheapx.inferior.base import BulkSource
 from gdbheapx.kernel.blocks.slots import Frees, SlotRun
 from gdbheapx.kernel.blocks.stream import CLASS_CACHED, CLASS_FREE, CLASS_OVERHEAD, CLASS_RETURNED, CLASS_USED
-from gdbheapx.kernel.common.library import Kernel, NativeRows, address_of, flatten_record, run_resumable
+from gdbheapx.kernel.common.library import Kernel, NativeRows, address_of, finish_job, flatten_record
 from gdbheapx.model import AllocatorInfo, Claim, HistogramRow, TargetAddress
 
 SIZE_CLASSES = 128
@@ -184,18 +184,13 @@ def read_spans(
     """
     library, opened, sums = kernel.library, kernel.open(source), NativeRows(SpanSums, 1)
     numbers, places, classes = flatten_record(layout), flatten_record(leaves), array("Q", sizes)
-    job = library.heapx_tc_spans_new(opened.handle, address_of(numbers), address_of(places), len(leaves), address_of(classes))
-    if not job:
-        raise MemoryError()
-    try:
-        run_resumable(lambda seconds: library.heapx_tc_spans_slice(job, seconds), opened, budget)
+    given = (opened.handle, address_of(numbers), address_of(places), len(leaves), address_of(classes))
+    with finish_job(library, "tc_spans", opened, budget, *given) as job:
         library.heapx_tc_spans_sums(job, address_of(sums.numbers))
         (known,) = sums.records(1)
         found, runs = _make_array(TcSpan, known.spans), _make_array(SlotRun, known.runs)
         problems, tallies, held = NativeRows(SpanProblem, known.told), NativeRows(SpanTally, TC_LABELS), NativeRows(SpanRange, known.held)
         library.heapx_tc_spans_result(job, *map(address_of, (found, runs, problems.numbers, tallies.numbers, held.numbers)))
-    finally:
-        library.heapx_tc_spans_free(job)
     told = problems.records(known.told), known.problems
     return TcSpans(bool(known.ended), found, runs, *told, tallies.records(TC_LABELS), held.records(known.held))
 
@@ -210,17 +205,12 @@ def follow_objects(
     library, opened, sums = kernel.library, kernel.open(source), NativeRows(ListSums, 1)
     count = len(lists) // len(TcFreeList._fields)
     ends = NativeRows(TcListEnd, count)
-    job = library.heapx_tc_lists_new(opened.handle, int(little_endian), address_of(lists), count, most, address_of(ends.numbers))
-    if not job:
-        raise MemoryError()
-    try:
-        run_resumable(lambda seconds: library.heapx_tc_lists_slice(job, seconds), opened, budget)
+    given = (opened.handle, int(little_endian), address_of(lists), count, most, address_of(ends.numbers))
+    with finish_job(library, "tc_lists", opened, budget, *given) as job:
         library.heapx_tc_lists_sums(job, address_of(sums.numbers))
         (known,) = sums.records(1)
         objects = array("Q", bytes(8 * known.objects))
         library.heapx_tc_lists_result(job, address_of(objects))
-    finally:
-        library.heapx_tc_lists_free(job)
     objects = kernel.in_order(objects)  # address and kind (KIND_BITS)
     kinds = array("B", bytes(-(-len(objects) // 8) * 8))
     library.heapx_tc_lists_split(address_of(objects), len(objects), address_of(kinds))

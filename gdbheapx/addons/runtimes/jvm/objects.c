@@ -82,20 +82,16 @@ static const uint8_t not_direct;
 
 /* ---- reading ---- */
 
-static const uint8_t *ask_granule(struct java_objects *job, uint64_t granule)
-{
-    const uint8_t *at = source_at(job->source, job->low + (granule << GRANULE_SHIFT), GRANULE);
-    return job->direct[granule] = at ? at : &not_direct;
-}
-
 /* So many bytes, at most PIECE, where they lie or in `to`; NULL: unreadable, or interrupted. */
 static const uint8_t *bytes_at(struct java_objects *job, uint64_t address, uint64_t size, uint8_t *to)
 {
     const uint64_t offset = address - job->low, within = offset & (GRANULE - 1);
     if (offset < job->span && within + size <= GRANULE) {
         const uint8_t *at = job->direct[offset >> GRANULE_SHIFT];
-        if (!at)
-            at = ask_granule(job, offset >> GRANULE_SHIFT);
+        if (!at) {
+            at = source_at(job->source, address - within, GRANULE);
+            job->direct[offset >> GRANULE_SHIFT] = at = at ? at : &not_direct;
+        }
         if (at != &not_direct)
             return at + within;
     }

@@ -1,4 +1,4 @@
-/* One chunk after the other: what a size field means, and what a chunk is.
+/* One chunk after the other: what a size field means, what a chunk is, and where a second thread may begin in the middle of a heap.
 
    A chunk is free if PREV_INUSE of its successor is clear (malloc.c: inuse_bit_at_offset). Chunks in fastbins and tcaches look used
    in memory; the caller names them as specials. A special whose successor says free is counted as free: two statements
@@ -41,15 +41,7 @@ int read_words(const struct source *source, struct pages *pages, const struct ch
 
 size_t specials_from(const uint64_t *specials, size_t count, uint64_t address)
 {
-    size_t low = 0, high = count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (specials[middle] < address)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+    return address ? (size_t) rows_up_to(specials, count, sizeof *specials, address - 1) : 0;
 }
 
 void cursor_open(struct cursor *cursor, const struct chunk_geometry *geometry, const struct region *region,
@@ -79,9 +71,8 @@ static int take_specials(struct cursor *cursor, uint64_t address)
             cursor->specials_met++;
             if (!kind)
                 kind = (int) (special & FLAGS);
-        } else {
-            if (!cursor->missed_specials++)
-                cursor->missed_special = special;
+        } else if (!cursor->missed_specials++) {
+            cursor->missed_special = special;
         }
         cursor->special++;
     }
@@ -128,7 +119,7 @@ static int status_of(struct cursor *cursor, const struct chunk *chunk, int has_n
     return STATUS_USED;
 }
 
-int cursor_step(struct cursor *cursor, struct window *window, struct chunk *chunk)
+static int meet_chunk(struct cursor *cursor, struct window *window, struct chunk *chunk)
 {
     const struct chunk_geometry *geometry = cursor->geometry;
     const unsigned word = geometry->word, swap = geometry->swap;
@@ -224,15 +215,18 @@ static int begins_piece(const struct cursor *cursor, struct window *window, uint
     return 1;
 }
 
-int cursor_follows(struct cursor *cursor, struct window *window, int stop, const struct chunk *chunk, uint64_t *first)
+int cursor_step(struct cursor *cursor, struct window *window, struct chunk *chunk, uint64_t *first)
 {
     const struct chunk_geometry *geometry = cursor->geometry;
+    const int stop = meet_chunk(cursor, window, chunk);
+    *first = 0;
     if (!cursor->joined || (stop != STOP_FENCE && stop != STOP_TOP))
-        return 0;
+        return stop;
     const uint64_t end = stop == STOP_TOP ? cursor->at + chunk->size : fences_end(geometry, window, cursor->at);
-    *first = end + ((0 - (end + 2 * geometry->word)) & (geometry->alignment - 1));
-    int follows = end && !(end & (geometry->page - 1)) && *first < cursor->end && begins_piece(cursor, window, *first);
-    return window->interrupted ? STEP_PAUSED : follows ? STEP_CHUNK : 0;
+    const uint64_t next = end + ((0 - (end + 2 * geometry->word)) & (geometry->alignment - 1));
+    if (end && !(end & (geometry->page - 1)) && next < cursor->end && begins_piece(cursor, window, next))
+        *first = next;
+    return window->interrupted ? STEP_PAUSED : stop;
 }
 
 void cursor_enter(struct cursor *cursor, uint64_t first)
@@ -240,4 +234,110 @@ void cursor_enter(struct cursor *cursor, uint64_t first)
     cursor->at = first;
     cursor->previous = 0;
     cursor->previous_was_quick = 0;
+}
+
+/* ---- where a second thread may begin ---- */
+
+#define MIN_STEPS 8u
+#define MOST_READS 256u     /* of headers behind the window: a heap's contents may look like many */
+
+struct guess {
+    const struct chunk_geometry *geometry;
+    const struct source *source;
+    const uint8_t *bytes;
+    unsigned reads;
+    uint64_t begin, length, end, top;
+    const uint64_t *specials;
+    size_t special_count;
+};
+
+/* The size field of the chunk at bytes[offset]. Of large chunks a few lie behind the window and are read one by one. 0: it is not looked
+   at. */
+static int read_field(struct guess *guess, uint64_t offset, unsigned steps, uint64_t *field)
+{
+    const unsigned word = guess->geometry->word;
+    const uint8_t *at = guess->bytes + offset;
+    uint8_t header[16];
+    if (offset > guess->length || guess->length - offset < 2 * word) {
+        if (!steps || steps > MIN_STEPS || guess->reads == MOST_READS || guess->end - (guess->begin + offset) < 2 * word)
+            return 0;
+        guess->reads++;
+        if (source_read(guess->source, guess->begin + offset, header, 2 * word) != 2 * (int64_t) word)
+            return 0;
+        at = header;
+    }
+    *field = load_word(at + word, word, guess->geometry->swap);
+    return 1;
+}
+
+/* Follows plausible sizes from bytes[offset] to the end of the window, of large chunks beyond it. Returns the last chunk on the way that
+   looks in use and has a chunk before it that does, so that no check of neighbours crosses it; a run crosses it only where it is in a
+   fastbin (walk.c). Where no two in use follow each other: the last one in use, which no list names, behind a free one: a run ends before
+   it. 0 if the chain breaks. `seen`: places of chains that broke before, so that the search is linear in the window. */
+static uint64_t follow(struct guess *guess, uint64_t offset, uint8_t *seen)
+{
+    const struct chunk_geometry *geometry = guess->geometry;
+    uint64_t found = 0, lone = 0, candidate = 0, before = 0;
+    unsigned steps = 0;
+    for (;;) {
+        uint64_t address = guess->begin + offset, slot = offset / 8, field;
+        if (address == guess->top)
+            break;
+        if (offset < guess->length) {
+            if (seen[slot / 8] & (1u << slot % 8))
+                return 0;
+            seen[slot / 8] |= (uint8_t) (1u << slot % 8);
+        }
+        if (!read_field(guess, offset, steps, &field))
+            break;
+        uint64_t size = plausible_size(geometry, field, guess->end - address);
+        if (!size && candidate && (field & ~(uint64_t) FLAGS) == 2 * geometry->word)
+            break;      /* a fencepost, the end of a piece of the main arena */
+        if (!size)
+            return 0;
+        if (field & FLAG_PREV_INUSE) {
+            found = candidate ? candidate : found;
+            if (before && before - guess->begin >= guess->length / 2) {
+                const size_t place = specials_from(guess->specials, guess->special_count, before);
+                if (place == guess->special_count || (guess->specials[place] & ~(uint64_t) FLAGS) != before)
+                    lone = before;
+            }
+        }
+        candidate = (field & FLAG_PREV_INUSE) ? address : 0;
+        before = address;
+        steps++;
+        offset += size;
+    }
+    /* A stale header inside a merged free chunk has joined the true chain by the second half of the window. */
+    if (steps < MIN_STEPS)
+        return 0;
+    return found && found - guess->begin >= guess->length / 2 ? found : lone;
+}
+
+uint64_t find_split(const struct chunk_geometry *geometry, const struct source *source, uint8_t *buffer, uint64_t capacity,
+                    const struct region *region, uint64_t near, const uint64_t *specials, size_t special_count)
+{
+    /* The last part of the buffer holds one bit per 8 bytes of the window. */
+    uint64_t length = capacity / 66 * 64;
+    uint8_t *seen = buffer + length;
+    struct guess guess = {.geometry = geometry, .source = source, .bytes = buffer, .end = region->end, .top = region->top};
+    guess.specials = specials;
+    guess.special_count = special_count;
+    uint64_t past = (near - region->begin) & (geometry->alignment - 1);
+    guess.begin = past ? near + (geometry->alignment - past) : near;
+    if (guess.begin >= region->end)
+        return 0;
+    if (length > region->end - guess.begin)
+        length = region->end - guess.begin;
+    int64_t got = source_read(source, guess.begin, buffer, length);
+    if (got < (int64_t) (MIN_STEPS * geometry->min_chunk))
+        return 0;
+    guess.length = (uint64_t) got;
+    memset(seen, 0, (size_t) (length / 64 + 1));
+    for (uint64_t offset = 0; offset < guess.length / 2; offset += geometry->alignment) {
+        uint64_t found = follow(&guess, offset, seen);
+        if (found)
+            return found;
+    }
+    return 0;
 }
