@@ -346,6 +346,14 @@ void *grown_add(struct grown *grown, size_t size);
 /* Copies as many items as there is room for; how many there are. */
 uint64_t grown_copy(const struct grown *grown, size_t size, void *to, uint64_t room);
 
+/* Addresses but 0, by hash. */
+struct address_set {
+    uint64_t *slots, room, count;
+};
+
+/* 1: it was not there; 0: it was; NO_MEMORY. */
+int address_set_add(struct address_set *set, uint64_t address);
+
 /* ---- threads for the length of one slice of work ---- */
 
 #define MAX_THREADS 8u

@@ -139,6 +139,35 @@ uint64_t grown_copy(const struct grown *grown, size_t size, void *to, uint64_t r
     return grown->count;
 }
 
+static uint64_t *slot_of(const struct address_set *set, uint64_t address)
+{
+    uint64_t at = (address * 0x9E3779B97F4A7C15u >> 20) & (set->room - 1);
+    while (set->slots[at] && set->slots[at] != address)
+        at = (at + 1) & (set->room - 1);
+    return &set->slots[at];
+}
+
+int address_set_add(struct address_set *set, uint64_t address)
+{
+    if (2 * (set->count + 1) > set->room) {
+        struct address_set more = {NULL, set->room ? 2 * set->room : 256, set->count};
+        more.slots = calloc((size_t) more.room, sizeof *more.slots);
+        if (!more.slots)
+            return NO_MEMORY;
+        for (uint64_t i = 0; i < set->room; i++)
+            if (set->slots[i])
+                *slot_of(&more, set->slots[i]) = set->slots[i];
+        free(set->slots);
+        *set = more;
+    }
+    uint64_t *slot = slot_of(set, address);
+    if (*slot)
+        return 0;
+    *slot = address;
+    set->count++;
+    return 1;
+}
+
 /* The threads take no signal: all of them stay with the program's own. */
 void threads_run(thread_work work, void *items, size_t item_bytes, unsigned count)
 {

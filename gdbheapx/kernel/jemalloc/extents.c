@@ -72,37 +72,12 @@ static void lose(struct tree *tree, uint64_t begin, uint64_t end)
     range_add(tree->unknown, tree->hole.begin, tree->hole.end);
 }
 
-static uint64_t seen_slot(const uint64_t *seen, uint64_t room, uint64_t node)
-{
-    uint64_t slot = (node * 0x9E3779B97F4A7C15u >> 20) & (room - 1);
-    while (seen[slot] && seen[slot] != node)
-        slot = (slot + 1) & (room - 1);
-    return slot;
-}
-
 /* Whether the node is new; remembers it. */
 static int see(struct tree *tree, uint64_t node)
 {
-    if (2 * (tree->seen_count + 1) > tree->seen_room) {
-        uint64_t room = tree->seen_room ? 2 * tree->seen_room : 256;
-        uint64_t *seen = calloc((size_t) room, sizeof *seen);
-        if (!seen) {
-            tree->no_memory = 1;
-            return 0;
-        }
-        for (uint64_t i = 0; i < tree->seen_room; i++)
-            if (tree->seen[i])
-                seen[seen_slot(seen, room, tree->seen[i])] = tree->seen[i];
-        free(tree->seen);
-        tree->seen = seen;
-        tree->seen_room = room;
-    }
-    uint64_t slot = seen_slot(tree->seen, tree->seen_room, node);
-    if (tree->seen[slot])
-        return 0;
-    tree->seen[slot] = node;
-    tree->seen_count++;
-    return 1;
+    const int is_new = address_set_add(&tree->seen, node);
+    tree->no_memory |= is_new < 0;
+    return is_new > 0;
 }
 
 static void open_level(struct tree *tree, unsigned depth, uint64_t node, uint64_t key)
@@ -312,7 +287,7 @@ void extents_close(struct extents *extents)
 {
     for (unsigned depth = 0; depth < MOST_LEVELS; depth++)
         free(extents->tree.levels[depth].bytes);
-    free(extents->tree.seen);
+    free(extents->tree.seen.slots);
     pages_close(&extents->pages);
 }
 

@@ -1,4 +1,4 @@
-/* jemalloc: the extents that the leaf elements of its rtree name (extents.c), for what is made of them (extent_totals.c, blocks.c, linked.c). */
+/* jemalloc: the extents that the leaf elements of its rtree name (extents.c), for what is made of them (walkers.c). */
 #ifndef HEAPX_EXTENTS_H
 #define HEAPX_EXTENTS_H
 
@@ -52,8 +52,7 @@ struct tree {
     uint64_t skipped, odd_page;     /* how many were passed, and the first that has others; the caller empties both */
     uint64_t nodes, leaf_nodes, unreadable_bytes, reads;
     struct range hole;              /* pages whose elements cannot be read: the caller empties it */
-    uint64_t *seen;                 /* addresses of the nodes met, by hash */
-    uint64_t seen_room, seen_count;
+    struct address_set seen;        /* nodes that were met */
     int interrupted, no_memory;
     struct tree_level levels[MOST_LEVELS];
 };

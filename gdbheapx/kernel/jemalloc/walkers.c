@@ -1,7 +1,10 @@
-/* The counters of a walk over jemalloc's extents, by arena; which pointers in thread caches are no allocated blocks; the answer. */
+/* What is made of jemalloc's extents: their counters by arena; a stream of blocks; and those that are linked. */
+#include "../blocks/stream.h"
 #include "extents.h"
 
 #include <stdlib.h>
+
+/* ---- the counters of a walk, by arena; which pointers in thread caches are no allocated blocks ---- */
 
 struct arena_totals {
     struct state_totals states[STATES];
@@ -347,4 +350,289 @@ int heapx_extents_arena(const struct extents_job *job, uint64_t index, struct st
     counts[1] = write_rows((uint64_t *) larges, arena->larges, job->extents.heap->nsizes, sizeof *larges / 8);
     counts[2] = write_rows(classes, arena->rows, EXTENT_CLASSES, 1 + UNUSED_NUMBERS);
     return 1;
+}
+
+/* ---- blocks: the regions of slabs, large allocations, and the extents that nobody has ---- */
+
+struct blocks {
+    struct block_source source;     /* first: blocks are a block_source */
+    struct extents extents;
+    const struct extent *extent;    /* the one at hand, from region `region` on; NULL if the next is wanted */
+    uint64_t region;
+    const uint64_t *cached;         /* the caller's */
+    uint64_t cached_count, next_cached;
+    struct block_wanted wanted;
+    uint64_t arena;                 /* UINT64_MAX for all */
+    int ended;
+};
+
+static const uint8_t CLASS_OF[] = {
+    [BLOCK_USED] = CLASS_USED, [BLOCK_CACHED] = CLASS_CACHED, [BLOCK_FREE] = CLASS_FREE, [BLOCK_DIRTY] = CLASS_RETURNED,
+    [BLOCK_MUZZY] = CLASS_RETURNED, [BLOCK_RETAINED] = CLASS_RETURNED, [BLOCK_OTHER] = CLASS_OVERHEAD,
+    [BLOCK_PINNED] = CLASS_RETURNED,    /* as all extents that nobody has: no page of it lies between blocks */
+};
+
+static void blocks_free(struct block_source *self)
+{
+    struct blocks *blocks = (struct blocks *) self;
+    extents_close(&blocks->extents);
+    free(blocks);
+}
+
+/* Whether the pointer is in a thread cache; asked in ascending order. */
+static int is_cached(struct blocks *blocks, uint64_t address)
+{
+    while (blocks->next_cached < blocks->cached_count && blocks->cached[blocks->next_cached] < address)
+        blocks->next_cached++;
+    return blocks->next_cached < blocks->cached_count && blocks->cached[blocks->next_cached] == address;
+}
+
+static int wants_size(const struct blocks *blocks, uint64_t size)
+{
+    return size >= blocks->wanted.min_size && size <= blocks->wanted.max_size;
+}
+
+static void add(const struct blocks *blocks, struct block_rows *rows, uint64_t address, uint64_t size, int status)
+{
+    if ((blocks->wanted.kinds >> status & 1) && address >= blocks->wanted.start && wants_size(blocks, size))
+        rows_add(rows, address, size, CLASS_OF[status], status, (uint32_t) blocks->extent->arena);
+}
+
+static void list_slab(struct blocks *blocks, struct block_rows *rows)
+{
+    const struct extent *extent = blocks->extent;
+    const struct bin_layout *bin = &blocks->extents.bins[extent->szind];
+    const uint64_t regions = 1u << BLOCK_USED | 1u << BLOCK_CACHED | 1u << BLOCK_FREE;
+    if (!(blocks->wanted.kinds & regions) || !wants_size(blocks, bin->reg_size_bytes))
+        blocks->region = bin->nregs;
+    for (; blocks->region < bin->nregs && rows->count < rows->room; blocks->region++) {
+        uint64_t address = extent->begin + blocks->region * bin->reg_size_bytes;
+        int status = region_is_free(extent, blocks->region) ? BLOCK_FREE : is_cached(blocks, address) ? BLOCK_CACHED : BLOCK_USED;
+        add(blocks, rows, address, bin->reg_size_bytes, status);
+    }
+    if (blocks->region == bin->nregs)
+        blocks->extent = NULL;
+}
+
+static const uint8_t BLOCK_OF[] = {
+    [STATE_DIRTY] = BLOCK_DIRTY, [STATE_MUZZY] = BLOCK_MUZZY, [STATE_RETAINED] = BLOCK_RETAINED, [STATE_PINNED] = BLOCK_PINNED,
+    [STATE_OTHER] = BLOCK_OTHER,
+};
+
+static void list_extent(struct blocks *blocks, struct block_rows *rows)
+{
+    const struct extent *extent = blocks->extent;
+    const int state = extent_state(&blocks->extents, extent);
+    if (state == STATE_ACTIVE && extent->slab) {
+        list_slab(blocks, rows);
+        return;
+    }
+    if (state == STATE_ACTIVE)
+        add(blocks, rows, extent->address, extent_block_bytes(&blocks->extents, extent),
+            is_cached(blocks, extent->address) ? BLOCK_CACHED : BLOCK_USED);
+    else
+        add(blocks, rows, extent->begin, extent->end - extent->begin, BLOCK_OF[state]);
+    blocks->extent = NULL;
+}
+
+static int blocks_next(struct block_source *self, double seconds, struct block_rows *rows)
+{
+    struct blocks *blocks = (struct blocks *) self;
+    extents_resume(&blocks->extents, seconds);
+    while (rows->count < rows->room && !blocks->ended) {
+        if (blocks->extent) {
+            list_extent(blocks, rows);
+            continue;
+        }
+        const struct extent *extent;
+        int state = extents_next(&blocks->extents, &extent);
+        if (state == EXTENTS_PAUSED)
+            break;
+        blocks->ended = state == EXTENTS_END;
+        if (blocks->ended)
+            break;
+        if (extent->end > blocks->wanted.start && (blocks->arena == UINT64_MAX || blocks->arena == extent->arena)) {
+            blocks->extent = extent;
+            blocks->region = 0;
+        }
+    }
+    return blocks->extents.tree.no_memory ? NO_MEMORY : 0;
+}
+
+static struct block_state blocks_state(const struct block_source *self)
+{
+    const struct blocks *blocks = (const struct blocks *) self;
+    const struct extent *extent = blocks->extent;
+    struct block_state state = {(uint64_t) blocks->ended, STOP_END, extent ? extent->begin : extents_at(&blocks->extents)};
+    if (extent && blocks->region)
+        state.at += blocks->region * blocks->extents.bins[extent->szind].reg_size_bytes;
+    if (!state.ended && state.at < blocks->wanted.start)
+        state.at = blocks->wanted.start;
+    return state;
+}
+
+/* `arena`: UINT64_MAX for all. `layout` and `cached` stay the caller's. NULL: no memory. */
+struct block_source *heapx_extent_blocks(const struct source *memory, const struct heap_layout *layout, const uint64_t *cached,
+                                         uint64_t cached_count, const struct block_wanted *wanted, uint64_t arena)
+{
+    const struct block_source source = {0, blocks_next, blocks_state, blocks_free, NULL, 0, NULL};
+    struct blocks *blocks = calloc(1, sizeof *blocks);
+    if (!blocks)
+        return NULL;
+    blocks->source = source;
+    blocks->cached = cached;
+    blocks->cached_count = cached_count;
+    blocks->wanted = *wanted;
+    blocks->arena = arena;
+    if (extents_open(&blocks->extents, memory, layout))
+        return &blocks->source;
+    blocks_free(&blocks->source);
+    return NULL;
+}
+
+/* ---- extents that are linked: the pairing heaps of unused extents and of slabs with a free region, and the rings beside them
+
+   In a heap (ph.h) a member's `prev` is its parent or the sibling before it, the root's `next` begins the list of those inserted since; in
+   a ring (ql.h) a member's `next` leads to one whose `prev` leads back. The first contradiction ends a list. ---- */
+
+#define MEMBERS_BETWEEN_CLOCKS 1024u
+
+struct step {
+    uint64_t at, before;
+};
+
+struct linked_job {
+    struct extents extents;     /* its fields and its pages; no tree is walked */
+    const struct linked_list *lists;
+    uint64_t count, place;
+    struct linked *answers;
+    struct grown steps;         /* members that were seen and not visited */
+    int open;
+};
+
+void heapx_linked_free(struct linked_job *job)
+{
+    if (!job)
+        return;
+    free(job->answers);
+    free(job->steps.items);
+    extents_close(&job->extents);
+    free(job);
+}
+
+/* `layout` and `lists` stay the caller's. NULL: no memory. */
+struct linked_job *heapx_linked_new(const struct source *source, const struct heap_layout *layout, const struct linked_list *lists,
+                                    uint64_t count)
+{
+    struct linked_job *job = calloc(1, sizeof *job);
+    if (!job)
+        return NULL;
+    int opened = extents_open(&job->extents, source, layout);
+    job->lists = lists;
+    job->count = count;
+    job->answers = calloc(count ? (size_t) count : 1, sizeof *job->answers);
+    if (!opened || !job->answers) {
+        heapx_linked_free(job);
+        return NULL;
+    }
+    return job;
+}
+
+static int push(struct linked_job *job, uint64_t at, uint64_t before)
+{
+    struct step *step = grown_add(&job->steps, sizeof *step);
+    if (step)
+        *step = (struct step) {at, before};
+    return step != NULL;
+}
+
+/* What a member says of itself contradicts its list: LINKED_ number. */
+static int judge(const struct extents *extents, const struct linked_list *list, uint64_t bits)
+{
+    const uint64_t szind = bits_of(bits, extents->layout->szind), nfree = bits_of(bits, extents->layout->nfree);
+    if (bits_of(bits, extents->layout->arena) != list->arena || bits_of(bits, extents->layout->state) != list->state)
+        return LINKED_ALIEN;
+    if (list->szind != UINT64_MAX && szind != list->szind)
+        return LINKED_ALIEN;
+    if (list->is_nonfull && (szind >= extents->heap->nbins || !nfree || nfree >= extents->bins[szind].nregs))
+        return LINKED_FULL;
+    return LINKED_GOOD;
+}
+
+/* Visits the member on top of the steps. 0: no memory; -1: reading was interrupted. */
+static int visit(struct linked_job *job)
+{
+    const struct linked_list *list = &job->lists[job->place];
+    struct linked *answer = &job->answers[job->place];
+    struct extents *extents = &job->extents;
+    const struct step step = ((const struct step *) job->steps.items)[job->steps.count - 1];
+    const int is_ring = list->child_offset == NO_LINK, is_first = step.before == 0;
+    const uint8_t *bytes = NULL;
+    answer->at = step.at;
+    answer->before = step.before;
+    if (!(step.at & (extents->tree.word - 1)))
+        bytes = extent_bytes(extents, step.at);
+    if (extents->pages.interrupted)
+        return -1;
+    job->steps.count--;
+    if (!bytes) {
+        answer->problem = LINKED_UNREADABLE;
+        return 1;
+    }
+    const uint64_t prev = word_at(extents, bytes + list->prev_offset);
+    const uint64_t next = word_at(extents, bytes + list->next_offset);
+    const uint64_t child = is_ring ? 0 : word_at(extents, bytes + list->child_offset);
+    if (!is_first && prev != step.before) {
+        answer->problem = LINKED_BACK;
+        return 1;
+    }
+    if (is_ring && !is_first && step.at == list->head)  /* around */
+        return 1;
+    answer->problem = (uint64_t) judge(extents, list, load_word(bytes + extents->layout->bits_offset, 8, extents->tree.swap));
+    if (answer->problem)
+        return 1;
+    if (answer->members >= list->most) {
+        answer->problem = LINKED_CYCLE;
+        return 1;
+    }
+    answer->members++;
+    answer->bytes += word_at(extents, bytes + extents->layout->size_offset) & ~(extents->tree.page - 1);
+    if (is_ring)
+        return push(job, next, step.at);
+    return (!next || push(job, next, step.at)) && (!child || push(job, child, step.at));
+}
+
+/* Works for about `seconds`. Returns 1 if there is more to do, 0 if not, INTERRUPTED, or NO_MEMORY. */
+int64_t heapx_linked_slice(struct linked_job *job, double seconds)
+{
+    uint64_t visited = 0;
+    extents_resume(&job->extents, seconds);
+    while (job->place < job->count) {
+        if (!job->open) {
+            job->open = 1;
+            job->steps.count = 0;
+            if (job->lists[job->place].head && !push(job, job->lists[job->place].head, 0))
+                return NO_MEMORY;
+        }
+        if (!job->steps.count || job->answers[job->place].problem) {
+            job->open = 0;
+            job->place++;
+            continue;
+        }
+        const int state = visit(job);
+        if (!state)
+            return NO_MEMORY;
+        if (state < 0)
+            return INTERRUPTED;
+        if (++visited % MEMBERS_BETWEEN_CLOCKS == 0 && clock_now() > job->extents.deadline)
+            return 1;
+    }
+    return 0;
+}
+
+/* Writes the answers of the lists that are done; returns how many those are. */
+uint64_t heapx_linked_result(const struct linked_job *job, struct linked *out)
+{
+    memcpy(out, job->answers, (size_t) job->place * sizeof *job->answers);
+    return job->place;
 }
