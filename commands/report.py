@@ -1,7 +1,7 @@
 """heapx report"""
 
 import functools
-from typing import TYPE_CHECKING, Any, Dict, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Optional, Tuple
 
 from gdbheapx import addon_loader
 from gdbheapx.command import HTML, NAMES, CommandAnswer, Options, Switch, TextStyle, declare_argument, declare_command
@@ -135,7 +135,9 @@ def answer_report(session: Session, options: Options) -> CommandAnswer:
         from gdbheapx.report import overview_text
         from gdbheapx.report.text import format_page, format_sentence
 
-        head = overview_text.format_brief(style, brief, target_facts(session))
+        facts = session.target.facts()
+        facts = {**facts, "command_line": None, "host": None} if session.without_names else facts
+        head = overview_text.format_brief(style, brief, facts)
         yield from (format_sentence(style, line) for line in head)
         if not options.brief:
             yield ""
@@ -151,12 +153,6 @@ def answer_report(session: Session, options: Options) -> CommandAnswer:
         return brief if options.brief else overview if page is None else {**overview._asdict(), "page": page}
 
     return CommandAnswer(data, text, read=True, ends=None if options.brief else ends, tells_pause=True)
-
-
-def target_facts(session: Session) -> Dict[str, Any]:
-    """Return the facts of the target for the head of the report."""
-    told = session.target.facts()
-    return {**told, "command_line": None, "host": None} if session.without_names else told
 
 
 def with_sites(session: Session, census: "Optional[PageCensus]") -> "Optional[PageCensus]":

@@ -2,7 +2,7 @@
 
 from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx import allocators, hints
+from gdbheapx import allocators, hints, units
 from gdbheapx.allocators.records import Page
 from gdbheapx.analysis.inside import OWNED, InsideAnswer, RuntimeTable
 from gdbheapx.analysis.memory.kinds import ALLOCATOR, FILE
@@ -24,15 +24,10 @@ from gdbheapx.units import (
     Sentence,
     SentenceSize,
     count_noun,
-    exact_share,
     format_share,
-    format_size,
-    join_sentences,
     make_cells,
     make_sentence,
     mark_sentence,
-    meaning_of,
-    plain_form,
 )
 from gdbheapx.verdict import FRAGMENTED, GROWING, INCONCLUSIVE, KEPT, LEAKED, SMALL, HeapVerdict
 
@@ -120,14 +115,14 @@ def _make_split_page(parts: Sequence[MemoryPart], memory: SplitMemory) -> Page:
         (memory.droppable_bytes, "; %s reclaimable by the kernel"),
         (memory.zero_bytes, " (plus %s of zero pages)"),
     ]
-    more = join_sentences("", [make_cells(text, SentenceSize(value)) for value, text in beside if value])
+    more = units.join_sentences("", [make_cells(text, SentenceSize(value)) for value, text in beside if value])
     yield make_cells("%s %s%s", "RSS" if live else "Memory in the core:", SentenceSize(memory.total_bytes), more)
     yield from _format_space(memory)
     columns = [column for column in MORE if any(getattr(part, column.field) for part in parts)]
     body = []
     for name, members in _group_parts(parts, memory.total_bytes):
         bytes_ = sum(map(count_taken, members))
-        row: Dict[str, Any] = {"name": name, "bytes": bytes_, "share": exact_share(bytes_, memory.total_bytes)}
+        row: Dict[str, Any] = {"name": name, "bytes": bytes_, "share": units.exact_share(bytes_, memory.total_bytes)}
         body.append({**row, **{column.field: add_values(getattr(part, column.field) for part in members) for column in columns}})
     yield ColumnsTable([*ALWAYS, *columns], body)
     if any(part.sure == GUESS for part in parts):
@@ -135,7 +130,7 @@ def _make_split_page(parts: Sequence[MemoryPart], memory: SplitMemory) -> Page:
     if memory.largest:
         yield "Largest parts outside malloc:"
         for part in memory.largest:
-            forms = ("  %10s  %-13s %s" % (format_size(part.bytes, plain), part.kind, part.name) for plain in (False, True))
+            forms = ("  %10s  %-13s %s" % (units.format_size(part.bytes, plain), part.kind, part.name) for plain in (False, True))
             yield Sentence(*map(make_printable, forms))
     if memory.thread_stacks is not None and had_deeper_stacks(memory):
         yield "Thread stacks, most touched first:"
@@ -149,7 +144,7 @@ def _format_space(memory: SplitMemory) -> Iterator[str]:
         peak = make_cells(", peak %s", SentenceSize(memory.peak_virtual_bytes)) if memory.peak_virtual_bytes is not None else ""
         parts.append(make_cells("%s (VSZ): %s%s", "address space" if parts else "Address space", SentenceSize(memory.virtual_bytes), peak))
     if parts:
-        yield join_sentences("; ", parts)
+        yield units.join_sentences("; ", parts)
 
 
 def _group_parts(parts: Sequence[MemoryPart], total: int) -> Iterator[Tuple[str, Sequence[MemoryPart]]]:
@@ -237,8 +232,10 @@ def _make_runtime_page(table: RuntimeTable, live: bool) -> Page:
             rows.append((row.name, row.bytes))
         elif row == small[0]:
             rows.append(("malloc: %d smaller ones of %s" % (len(small), table.name), sum(row.bytes for row in small)))
-    body = [{"name": name, "bytes": size, "share": exact_share(size, table.sum_bytes)} for name, size in rows]
-    yield ColumnsTable(ALWAYS, body, {"name": "sum", "bytes": table.sum_bytes, "share": exact_share(table.sum_bytes, table.sum_bytes)})
+    body = [{"name": name, "bytes": size, "share": units.exact_share(size, table.sum_bytes)} for name, size in rows]
+    yield ColumnsTable(
+        ALWAYS, body, {"name": "sum", "bytes": table.sum_bytes, "share": units.exact_share(table.sum_bytes, table.sum_bytes)}
+    )
 
 
 def _make_finding_page(prefix: str, finding: Finding) -> Page:
@@ -352,7 +349,7 @@ def _make_memory_row(brief: Brief) -> BriefRow:
         parts.append(make_sentence("%s %s (%s)", name, SentenceSize(taken), format_share(taken, memory.total_bytes)))
     more = make_cells(", plus %s in swap", SentenceSize(memory.swapped_bytes)) if memory.swapped_bytes else ""
     label = "RSS" if memory.measure == "resident" else "Memory"
-    return BriefRow(label, make_sentence("%s%s: %s", SentenceSize(memory.total_bytes), more, join_sentences(", ", parts)), 2)
+    return BriefRow(label, make_sentence("%s%s: %s", SentenceSize(memory.total_bytes), more, units.join_sentences(", ", parts)), 2)
 
 
 def _describe_allocator(info: AllocatorInfo) -> str:
@@ -378,7 +375,7 @@ def format_duration(seconds: int) -> str:
 
 
 def _mark_verdict(made: Sentence, text: str) -> Sentence:
-    meaning = meaning_of(text)
+    meaning = units.meaning_of(text)
     return made if meaning is None else mark_sentence(made, meaning)
 
 
@@ -389,7 +386,7 @@ def _cut_row(row: BriefRow, width: int) -> BriefRow:
     room = width - len(BRIEF_LABEL % ("", ""))
 
     def cut_form(form: str) -> str:
-        figures = str(plain_form(row.figures))
+        figures = str(units.plain_form(row.figures))
         if row.most == 1:
             return text.shorten_text(form, room - len(figures))
         words = [text.shorten_text(word, room - len(BRIEF_DOTS)) for word in form.split(" ")]
@@ -397,4 +394,4 @@ def _cut_row(row: BriefRow, width: int) -> BriefRow:
             words.pop()
         return " ".join(words) + BRIEF_DOTS
 
-    return row._replace(text=_mark_verdict(Sentence(cut_form(str(row.text)), cut_form(plain_form(row.text))), row.text))
+    return row._replace(text=_mark_verdict(Sentence(cut_form(str(row.text)), cut_form(units.plain_form(row.text))), row.text))

@@ -21,18 +21,7 @@ from gdbheapx.hints import hint_again, hint_command
 from gdbheapx.kernel.blocks.graph import GUESS, LIKELY, MAYBE, WEAK, Others
 from gdbheapx.model import TargetAddress
 from gdbheapx.report import analysis_text, text
-from gdbheapx.units import (
-    DAMAGE,
-    HEADING,
-    WARNING,
-    Sentence,
-    SentenceSize,
-    count_noun,
-    format_share,
-    join_sentences,
-    make_sentence,
-    mark_sentence,
-)
+from gdbheapx.units import DAMAGE, HEADING, WARNING, Sentence, SentenceSize, count_noun, format_share, make_sentence, mark_sentence
 
 MOST_NAMED, MOST_USERS = 2, 3
 """Of those who hold a suspect, and of what else points into a container."""
@@ -433,7 +422,7 @@ def _make_unloaded_page(leaks: Leaks) -> Page:
     gone = leaks.unloaded_libraries
     sizes = [row.size_bytes for row in leaks.groups if gone is not None and gone >= MANY and row.blocks % gone == 0][:MOST_SIZES]
     if gone is not None and sizes:
-        words = join_sentences(", ", [make_sentence("%s", SentenceSize(size)) for size in sizes])
+        words = units.join_sentences(", ", [make_sentence("%s", SentenceSize(size)) for size in sizes])
         what = "%s were unloaded, and a multiple of that number of blocks of %s is leaked: most likely only their variables held those"
         yield make_sentence(what, name_libraries(gone), words)
 

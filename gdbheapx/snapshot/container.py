@@ -6,28 +6,10 @@ import os
 import re
 import struct
 import tempfile
+import typing
 import zlib
 from datetime import timezone
-from typing import (
-    Annotated,
-    Any,
-    BinaryIO,
-    Callable,
-    Dict,
-    Iterable,
-    Iterator,
-    List,
-    Mapping,
-    NamedTuple,
-    NoReturn,
-    Optional,
-    Sequence,
-    Tuple,
-    Union,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import Annotated, Any, BinaryIO, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx import allocators
 from gdbheapx.allocators.records import OfAllocator
@@ -205,13 +187,13 @@ def decode_value(kind: Any, value: Any) -> Any:
 @functools.cache
 def _make_decoder(kind: Any) -> Callable[[Any], Any]:
     """Reads values of this type."""
-    origin, inner = get_origin(kind), get_args(kind)
+    origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if kind is Any:
         return _decode_untyped
     if origin is Annotated:
         own = [mark for mark in kind.__metadata__ if isinstance(mark, OfAllocator)]
         return (lambda value: decode_value(allocators.find_record_kinds(own[0]), value)) if own else _make_decoder(inner[0])
-    if origin is Union:
+    if origin is typing.Union:
         return functools.partial(_one_of, [_make_decoder(choice) for choice in inner])
     if origin is not None:
         return functools.partial(_decode_many, origin, inner)
@@ -284,7 +266,7 @@ def _decode_many(origin: Any, kinds: Tuple[Any, ...], value: Any) -> Any:
 
 @functools.cache
 def _decode_members(kind: Any) -> Dict[str, Callable[[Any], Any]]:
-    return {name: _make_decoder(declared) for name, declared in get_type_hints(kind, include_extras=True).items()}
+    return {name: _make_decoder(declared) for name, declared in typing.get_type_hints(kind, include_extras=True).items()}
 
 
 def _decode_record(kind: Any, value: Any) -> Any:
@@ -426,7 +408,7 @@ def _open_url(url: str) -> Tuple[Any, str]:
     return found
 
 
-def _raise_url_error(what: str, url: str, error: Exception, hint: str, code: Any) -> NoReturn:
+def _raise_url_error(what: str, url: str, error: Exception, hint: str, code: Any) -> typing.NoReturn:
     """Raise the error in one line, however many lines the library's message has."""
     is_absent = isinstance(error, FileNotFoundError)  # some say the path alone
     why = "it is not there" if is_absent else hide_secrets(" ".join(str(error).split())) or type(error).__name__

@@ -427,17 +427,7 @@ def make_paths(
     for label, name in enumerate(names, 1):
         is_known = name is not None and name.module in speakers_
         kinds.append(LabelKind(name.module, name.name, owning.get(label)) if name is not None and is_known else LabelKind("", None))
-    return BlockPaths(
-        reach,
-        called,
-        labels=labels,
-        kinds=kinds,
-        speakers=speakers_,
-        can_read=session.target.can_read_on,
-        has_names=not session.without_names,
-        has_keys=not session.without_keys,
-        containers=containers,
-    )
+    return BlockPaths(session, reach, called, labels, kinds, speakers_, containers)
 
 
 class LabelSet(NamedTuple):

@@ -14,22 +14,8 @@ from gdbheapx.budget import allowed_bytes
 from gdbheapx.columns import BYTES, IF_ANY, TEXT, Column
 from gdbheapx.errors import HeapxError
 from gdbheapx.hints import hint_command
-from gdbheapx.inferior.base import (
-    NOWHERE,
-    BulkSource,
-    FileSource,
-    Function,
-    Mapping,
-    MappingUse,
-    Module,
-    ProcessSource,
-    Segment,
-    StackCall,
-    StackCopy,
-    StaticBlock,
-    Target,
-    Thread,
-)
+from gdbheapx.inferior import base
+from gdbheapx.inferior.base import Function, Mapping, MappingUse, Module, StackCall, StackCopy, StaticBlock, Target, Thread
 from gdbheapx.kernel.blocks import graph as evidence
 from gdbheapx.kernel.blocks.graph import FROM_MAPPING, LEAKED, NO_SLOT, Containers, Graph, GraphNumbers, GraphShape, Habit, NativeSum
 from gdbheapx.kernel.blocks.signatures import Signer
@@ -602,15 +588,15 @@ NOTHING_UNKNOWN = problems.MEMORY_UNREAD
 HOLDERS_UNREAD = (problems.REGISTERS_UNREAD, problems.STOP_LIMIT, problems.FILES_NOT_DUMPED, problems.SEVERAL_MOMENTS)
 
 
-def open_block_source(target: Target) -> BulkSource:
+def open_block_source(target: Target) -> base.BulkSource:
     """Return the source from which blocks are read: unwritten memory reads as zeros. Allocators' own structures are not read so: missing
     bytes are missing there.
     """
     bulk, ranges = target.bulk_source(), target.unwritten_ranges()
-    if not isinstance(bulk, FileSource) or not ranges:
+    if not isinstance(bulk, base.FileSource) or not ranges:
         return bulk
-    blank = [Segment(start, end - start, NOWHERE) for start, end in ranges]
-    return FileSource(bulk.path, tuple(sorted([*bulk.segments, *blank])))
+    blank = [base.Segment(start, end - start, base.NOWHERE) for start, end in ranges]
+    return base.FileSource(bulk.path, tuple(sorted([*bulk.segments, *blank])))
 
 
 def report_unwritten(session: Session, graph: Graph) -> None:
@@ -832,9 +818,11 @@ def read_world(
         ignored_bits=target.ignored_bits,
     )
     # a process's pages that are not in memory would be brought in; of a core there are parts that only files have
-    bulk, vtables = target.bulk_source(), target.read_prefix if target.kind == "core" else None  # type: BulkSource, Optional[BulkSource]
-    if isinstance(bulk, ProcessSource):
+    bulk, vtables = target.bulk_source(), None  # type: base.BulkSource, Optional[base.BulkSource]
+    if isinstance(bulk, base.ProcessSource):
         vtables = bulk._replace(untouched_zero=tuple(images))
+    elif target.kind == "core":
+        vtables = target.read_prefix
     graph = session.kernel.graph(open_block_source(target), shape, session.budget, vtables)
     if signer is not None:
         graph.sign(signer)

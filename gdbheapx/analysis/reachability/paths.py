@@ -454,23 +454,22 @@ class BlockPaths(Paths):
 
     def __init__(
         self,
+        session: Session,
         reach: Reach,
         names: NodeNames,
         labels: "array[int]",
         kinds: Sequence[LabelKind],
         speakers: Mapping[str, Speaker],
-        can_read: bool,
-        has_names: bool,
-        has_keys: bool,
         containers: Optional[Namer],
     ) -> None:
-        """Take `labels`: array('I'), of each block; `kinds`: of each label, 0 first, which has nothing; `speakers`: by runtime; `can_read`:
-        memory is as it was: else only what has a name by itself gets a path; `has_names`: paths are wanted; if not, runtimes show only
-        what owns what; `has_keys`: keys, which are data, are shown in them; `containers`: of blocks that are no runtime's; None: each
-        pointer is an offset.
+        """Take `session`: whether memory is as it was, else only what has a name by itself gets a path; whether paths are wanted, else
+        runtimes show only what owns what; and whether keys, which are data, are shown in them. `labels`: array('I'), of each block; `kinds`:
+        of each label, 0 first, which has nothing; `speakers`: by runtime; `containers`: of blocks that are no runtime's; None: each pointer
+        is an offset.
         """
-        self._reach, self._names, self._has_names, self._has_keys, self._containers = reach, names, has_names, has_keys, containers
-        self.labels, self.kinds, self.speakers, self.can_read = labels, kinds, speakers, can_read
+        self._reach, self._names, self._containers = reach, names, containers
+        self._has_names, self._has_keys = not session.without_names, not session.without_keys
+        self.labels, self.kinds, self.speakers, self.can_read = labels, kinds, speakers, session.target.can_read_on
         self._starts: Dict[int, Tuple[Namer, Start]] = {}
         self._ways: Optional[Ways] = None
         self._roots: Sequence[heap_graph.GraphRoot] = reach.regions.roots
@@ -504,7 +503,7 @@ class BlockPaths(Paths):
             masks.append(kind.owning if kind.owning is not None and is_told else namer.owning_words(kind.name))
             begins.append(namer.object_offset(kind.name))
             items.append(namer.items(kind.name))
-            end = namer.live_end(kind.name) if can_read else None
+            end = namer.live_end(kind.name) if self.can_read else None
             if end is not None:
                 ends[label] = end
         reach.graph.own(Owning(labels, masks, nothing, ordered, modules, begins, items))
