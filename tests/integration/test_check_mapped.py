@@ -1,9 +1,10 @@
-"""check on headers of mapped chunks: each way of damage is told with its place, its rule and what malloc says, live and on cores.
+"""check on mmapped chunks, and on programs that malloc itself has ended: what malloc said, word for word.
 
 Files: glibc/survey.py.
 """
 
 import os
+import resource
 import struct
 import subprocess
 from pathlib import Path
@@ -16,10 +17,9 @@ from tests.support.damaged_glibc import Damaged
 from tests.support.gcores import gcore
 from tests.support.plants_mapped import PLANTS, TRAILER_BYTES, Block, Plant, blocks
 from tests.support.processes import Builder, Process, Stage
-from tests.support.tool import heapx
+from tests.support.tool import alone, heapx
 
 pytestmark = pytest.mark.image  # the messages are those of the image's libc
-
 
 PLAIN, ALIGNED = 1, 12
 """Of the program's chunks by address: one of malloc's with another behind it, and one whose header posix_memalign has moved up."""
@@ -144,3 +144,29 @@ def test_freed_with_the_size_of_several(stage: Stage, kind: str) -> None:
     rows = found.envelope["data"]["findings"]
     assert [row["rule"] for row in rows] == ["mmapped-count"]
     assert (found.code, rows[0]["evidence"], found.envelope["partial"]) in ((3, None, False), (4, "inside", True))
+
+
+KINDS = ("unsorted-size", "unsorted-links", "prev-size", "top-size", "double-free")
+
+
+def unlimited() -> None:
+    resource.setrlimit(resource.RLIMIT_CORE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_malloc_said_so(builder: Builder, tmp_path: Path, kind: str) -> None:
+    """One of the findings has the message with which the process ended; it is sure, although malloc held its lock."""
+    if kernelcore.reason():
+        pytest.skip(kernelcore.reason() or "")
+    ended = subprocess.run([str(builder.build("aborts")), kind], cwd=tmp_path, preexec_fn=unlimited, capture_output=True, text=True)
+    if ended.returncode != -6:
+        pytest.skip("this libc does not notice")
+    found = sorted(tmp_path.glob("*core*"))
+    assert found, "no core"
+    outcome = alone(["--core", str(found[0])], "check", "--json")
+    findings = outcome.envelope["data"]["findings"]
+    said = ended.stderr.strip().splitlines()[-1]
+    assert outcome.code == 3 and all(row["evidence"] is None for row in findings)
+    report = alone(["--core", str(found[0])], "report", "--json").envelope["data"]
+    assert "aborted-in-malloc" in [one["code"] for one in report["findings"]]
+    assert any(row["abort"] and row["abort"] in said for row in findings), (said, [(row["rule"], row["abort"]) for row in findings])

@@ -1,19 +1,19 @@
-"""A core without a program's variables: what is leaked is unknown, in every answer that says it.
+"""What cannot be seen is unknown, in every answer that says it: a core without a program's variables, and a program with an allocator of its own.
 
 Files: inferior/core_file.py, analysis/reachability/leaks.py, analysis/inside.py, snapshot/diff.py.
 """
 
 import struct
 from pathlib import Path
+from typing import List
 
 import pytest
 
 from gdbheapx.inferior.target import open_elf_target
-from tests.support.processes import Stage
+from tests.support.processes import Process, Stage
 from tests.support.tool import alone, heapx
 
 pytestmark = pytest.mark.image  # its kernel's cores, its libc
-
 
 @pytest.fixture
 def lost(stage: Stage, core: str, folder: Path) -> Path:
@@ -54,3 +54,40 @@ def test_a_snapshot_says_so_too(lost: Path, folder: Path) -> None:
     leaks = alone(["--snapshot", taken], "leaks", "--json")
     assert leaks.code == 4 and leaks.envelope["data"]["classes"]["leaked"]["bytes"] is None
     assert heapx([], "diff", taken, taken, "--json").envelope["data"]["leaks"] is None
+
+
+@pytest.fixture
+def program(stage: Stage) -> Process:
+    """24 MB that no reader knows."""
+    return stage.start("own_arena")
+
+
+def target(process: Process, kind: str) -> List[str]:
+    """Live, its core, or a snapshot of it."""
+    if kind != "snapshot":
+        return process.target(kind)
+    path = str(process.folder / "snap")
+    assert heapx(process.target("live"), "snapshot", path).code == 4
+    return ["--snapshot", path]
+
+
+@pytest.mark.parametrize("kind", ["live", "core", "snapshot"])
+def test_zero_is_unknown(program: Process, kind: str) -> None:
+    """Exit code 4 and null, never "nothing"."""
+    options = target(program, kind)
+    for words in (["leaks", "--fail-on-leak", "1M"], ["owners"], ["census"], *([["check"]] if kind != "snapshot" else [])):
+        outcome = heapx(options, *words, "--json")
+        envelope = outcome.envelope
+        assert outcome.code == 4 and "memory-unread" in [problem["code"] for problem in envelope["problems"]], words
+        coverage = envelope["coverage"]
+        assert coverage["anonymous_bytes"] >= 24 << 20 and coverage["share_percent"] < 10, words
+        if words[0] == "leaks":
+            assert envelope["data"]["classes"]["leaked"]["bytes"] is None
+    assert b"Leaked: unknown (looked at " in heapx(options, "leaks").stdout
+
+
+def test_a_healthy_program_is_whole(stage: Stage, kind: str) -> None:
+    """Its answer has the field, and no null."""
+    outcome = heapx(stage.start("untouched").target(kind), "leaks", "--json")
+    assert outcome.envelope["coverage"]["read_bytes"] <= outcome.envelope["coverage"]["anonymous_bytes"]
+    assert outcome.code == 0 and outcome.envelope["data"]["classes"]["leaked"]["bytes"] == 0

@@ -1,13 +1,15 @@
-"""Two C++ containers that reuse each other's memory, in a stripped program that counts by itself what each of them has: names, numbers, blame."""
+"""Mappings of a process, and blocks with a mapping of their own that the kernel shows as several."""
 
 from typing import Any, Dict, List, NamedTuple, Tuple
 
 import pytest
 
+from tests.support.gcores import gcore
 from tests.support.processes import Process, Stage
 from tests.support.tool import heapx
 
 pytestmark = pytest.mark.once  # the compiler's library alone says how its containers lie
+
 STRIPPED, HIDDEN = ("-O2", "-s", "-rdynamic"), ("-O2", "-s")
 FIRST, SECOND = "gate::ProfileResolver::cache_", "gate::Sessions::table_"
 MAP, LIST = "unordered map or set", "list"
@@ -132,3 +134,27 @@ def test_which_one_grew(running: Process, live: str, folder: Any) -> None:
     named = {one["what"].split(" in ")[0]: one for one in grown}
     assert next(iter(named)) == FIRST and SECOND not in named
     assert within(named[FIRST]["diff_bytes"], second.first_bytes - first.first_bytes)
+
+
+def done_to_blocks(process: Process) -> Dict[int, str]:
+    """What was done to each block, by its address."""
+    lines = (line.split() for line in process.record().decode().splitlines())
+    return {int(address, 16): how for how, address, _ in lines}
+
+
+@pytest.mark.parametrize("way", ["live", "gcore", "core"])
+def test_every_block_is_counted_and_held(stage: Stage, way: str) -> None:
+    """None is missing from chunks and sums, none is a mapping that nothing points to, and no rule is broken."""
+    process = stage.start("mapped")
+    blocks = done_to_blocks(process)
+    target = ["--core", str(gcore(process))] if way == "gcore" else process.target("live" if way == "live" else "core")
+
+    def asked(*command: str) -> Any:
+        return heapx(target, *command, "--json").envelope["data"]
+
+    rows = [row for row in asked("chunks", "--limit", "1000")["chunks"] if row["status"] == "mmapped"]
+    assert {blocks.get(int(row["address"], 16), "?") for row in rows} == set(blocks.values()) and len(rows) == len(blocks)
+    assert asked("arenas")["mmapped"]["chunks"] == len(blocks)
+    found = asked("leaks")
+    assert (found["classes"]["held"]["blocks"], found["classes"]["leaked"]["blocks"], found["mappings"]) == (len(blocks), 0, [])
+    assert asked("check") == {"findings": []}

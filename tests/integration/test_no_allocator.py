@@ -1,4 +1,4 @@
-"""Programs in which no allocator can be read: an old musl's, one that never frees, Go. report tells the rest of their memory, and what is there."""
+"""Processes without an allocator that is read, and one under Valgrind, whose malloc is Valgrind's own."""
 
 import os
 import shutil
@@ -149,3 +149,18 @@ def test_a_static_program_whose_release_nothing_tells(stage: Stage, kind: str, f
     data = heapx(process.target(kind), "arenas", "--json").data
     assert data["arenas"][0]["tcache_chunks"] is not None
     assert run([*tool_command(), *process.target(kind), "tcache"]).code == 0
+
+
+@pytest.mark.skipif(not shutil.which("valgrind"), reason="no valgrind here")
+def test_owner_is_told() -> None:
+    """There is no verdict, for whatever its memory looks like; doctor names the same owner."""
+    words = ["valgrind", "-q", "sh", "-c", "echo ready; read word"]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        try:
+            assert process.stdout is not None and process.stdout.readline() == b"ready\n"
+            target = ["--pid", str(process.pid)]
+            report = heapx(target, "report", "--json").envelope["data"]
+            assert (report["verdict"]["kind"], report["verdict"]["code"]) == ("inconclusive", "owner-unread")
+            assert "Valgrind" in [row["what"] for row in heapx(target, "doctor", "--json").envelope["data"]["checks"] if row["ok"] is False]
+        finally:
+            process.kill()

@@ -1,19 +1,22 @@
-"""The shell's command and gdb's give the same answer, and behave like commands of their world.
+"""The same answer from the shell, inside gdb, and of a process behind gdbserver.
 
-Files: gdb_process.py, gdbinit.py.
+Files: gdb_process.py, gdbinit.py, inferior/gdb/inferior.py, inferior/gdb/target.py.
 """
 
 import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import List, Sequence
 
 import pytest
 
 from gdbheapx.arch import native_architecture
+from tests.support.gdbserver import Server, remote_answers, resident_figures, without_resident
+from tests.support.glibc import check_identity
 from tests.support.paths import GDB, GDBINIT, ROOT
 from tests.support.processes import Lasting, Stage
-from tests.support.tool import heapx, in_gdb, run, tool_command, tool_environment
+from tests.support.tool import answers, heapx, in_gdb, run, tool_command, tool_environment
 
 pytestmark = pytest.mark.image  # its gdb's command line, settings and Python
 
@@ -139,3 +142,38 @@ def test_registers_in_gdb_are_in_the_kernels_order(stage: Stage, tmp_path: Path)
     shown = outcome.stdout.decode().rpartition("numbers of calls: ")[2].partition("]")[0]
     calls = native_architecture().system_calls
     assert calls is not None and str(calls.numbers["clock_nanosleep"]) in shown and "None" not in shown, (shown, outcome.stderr)
+
+
+COMMANDS = ("arenas", "chunks", "chunks --histogram", "bins", "tcache", "malloc-info", "malloc-stats", "tunables", "trim --dry-run")
+
+
+CASES = {
+    "threads": (("recorder", "5", "300", "3"), COMMANDS),
+    "sbrk": (("accounts", "sbrk"), COMMANDS),
+    "subheaps": (("accounts", "subheaps"), ("arenas",)),  # a hundred megabytes in packets of 16 KiB
+}
+
+
+@pytest.mark.parametrize("arguments, commands", CASES.values(), ids=CASES)
+def test_remote_equals_native(stage: Stage, servers: List[Server], arguments: Sequence[str], commands: Sequence[str]) -> None:
+    """Every command's data through `target remote` equals the native data; what is in RAM is null there, and the answer is whole."""
+    process = stage.start(*arguments)
+    native = answers(["--pid", str(process.pid)], process.folder, *commands)
+    remote = remote_answers(servers, process, commands)
+    for command, mine, theirs in zip(commands, native, remote):
+        assert theirs["target"]["kind"] == "remote" and theirs["target"]["pid"] == process.pid
+        assert theirs["target"]["stopped_ms"] is None
+        assert theirs["partial"] is False, (command, theirs["problems"])
+        assert without_resident(theirs["data"]) == without_resident(mine["data"]), command
+        assert set(resident_figures(theirs["data"])) <= {None}, command
+        assert theirs["allocators"] == mine["allocators"]
+    check_identity(remote[0]["data"])
+
+
+def test_remote_without_the_targets_files(stage: Stage, servers: List[Server], folder: Path) -> None:
+    """With an empty sysroot gdb has none of the target's files; libc's debug file, found by the build-id in memory, is enough."""
+    process = stage.start("recorder", "3", "500", "3")
+    native = heapx(["--pid", str(process.pid)], "arenas", "--json").data
+    (remote,) = remote_answers(servers, process, ["arenas"], "-ex", "set sysroot %s" % folder)
+    assert remote["partial"] is False, remote["problems"]
+    assert without_resident(remote["data"]) == without_resident(native)

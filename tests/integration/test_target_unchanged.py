@@ -1,14 +1,16 @@
-"""A sleeping process costs the kernel the same after every reading command as before: no page table, page, swap entry or page fault more."""
+"""What commands cost: a sleeping process no page table, page, swap entry or page fault more; a small answer few modules and files of the product."""
 
 import os
+import sys
 from typing import Sequence
 
 import pytest
 
 from gdbheapx import catalogue, command
 from tests.support import jemallocs
+from tests.support.paths import ROOT
 from tests.support.processes import Stage
-from tests.support.tool import alone, heapx
+from tests.support.tool import alone, heapx, run
 from tests.support.unchanged import EVERY, JEMALLOC, WALKERS, unchanged
 
 pytestmark = pytest.mark.once  # the kernel's, which all images share
@@ -64,3 +66,45 @@ def test_what_lies_behind_heaps_and_stacks_is_left_alone(stage: Stage, live: str
         ask = heapx if words in ("report", "leaks --weak") else alone  # gdb's own reading is the same for each
         outcome = ask([*process.target(live), *PATIENT], *words.split(), "--json")
         assert outcome.code in codes("glibc", words), outcome.stderr[-1000:]
+
+
+MODULES, FILES = 100, 80
+"""Of the product, that an answer about the arenas of a small core imports and runs; the goal of files is 50. Three modules are there for
+hostile cores: watchdog, roots, contradictions; three for every command and every text: catalogue
+(which file has a command), hints and place (commands that texts name, whole for the place where they are read). One of them is the package's own,
+which Python asks for each module before it looks for its file."""
+COUNTED = """
+import os, sys
+ran, end = set(), os._exit
+
+def called(frame, event, argument):
+    ran.add(frame.f_code.co_filename)
+    if frame.f_code.co_name == "<module>":  # what runs at import is no part of the answer
+        sys.setprofile(lambda inner, event, argument: sys.setprofile(called) if inner is frame and event == "return" else None)
+
+def told(code):
+    sys.setprofile(None)
+    modules = [name for name in sys.modules if name.split(".")[0] == "gdbheapx"]
+    files = [file for file in ran if file.startswith((%(root)r + "/gdbheapx/", %(root)r + "/commands/"))]
+    absent = [name for name in modules if name.split(".")[1:3] == ["addons", "allocators"] and name.count(".") > 3]
+    print(len(modules), len(files), "tabulate" in sys.modules, len(absent), file=sys.stderr)
+    end(code)
+
+os._exit = told
+from gdbheapx.cli import main
+sys.setprofile(called)
+main()
+"""
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_modules_and_files_of_arenas(stage: Stage, form: str) -> None:
+    """No more modules are imported, and no more files run, than these; tabulate only where a table is printed, and nothing of allocators that
+    are behind a gate (addons/allocators/gates.py): the program has none of them."""
+    core = stage.start("recorder", "1", "2000", "5").core()
+    words = [sys.executable, "-c", COUNTED % {"root": str(ROOT)}, "--core", str(core), "arenas", *["--json"] * (form == "json")]
+    outcome = run(words, env={"GDBHEAPX_GDB": "none"})
+    modules, files, has_tabulate, absent = outcome.stderr.split()
+    assert absent == "0"
+    assert outcome.code == 0 and int(modules) <= MODULES and int(files) <= FILES
+    assert has_tabulate == str(form == "text")

@@ -1,15 +1,17 @@
-"""What threads have touched of their stacks, and how deep they are in them, against a program that recorded both.
+"""Stacks of threads: what they have touched and how deep they are in them, what ended threads leave, and a process whose main thread has ended.
 
 Files: analysis/memory/attribute.py, analysis/memory/stacks.py.
 """
 
+from pathlib import Path
 from typing import Any, Dict, Sequence
 
 import pytest
 
 from tests.support.gcores import gcore
 from tests.support.processes import Lasting, Process, Stage, by_turns
-from tests.support.tool import heapx
+from tests.support.tool import alone, heapx
+from tests.support.victims import status
 
 pytestmark = pytest.mark.image  # where the libc puts a stack, its guard and its control block
 
@@ -76,3 +78,87 @@ def test_stacks_that_were_not(stage: Stage, kind: str) -> None:
     data = heapx(stage.start("leaker").target(kind), "report", "--json").data
     assert data["memory"]["thread_stacks"]["measured_threads"] == data["memory"]["thread_stacks"]["threads"] == 1
     assert "stacks-were-deeper" not in [one["code"] for one in data["findings"]]
+
+
+LOST_BYTES = 12345
+
+
+@pytest.mark.parametrize("way", ["live", "gcore", "core"])
+def test_what_kept_stacks_need_is_held(stage: Stage, way: str) -> None:
+    """Blocks of a loaded library's thread-local storage, and the dtvs that lead to them: one block is leaked, that which the program lost."""
+    library = str(stage.builder.build("ending", "-shared", "-fPIC"))
+    process = stage.start("ended", library, flags=("-Wl,--no-as-needed,-ldl",))
+    target = ["--core", str(gcore(process))] if way == "gcore" else process.target("live" if way == "live" else "core")
+    data = heapx(target, "leaks", "--list", "--json").envelope["data"]
+    lost = ~process.words()[0] & (1 << 64) - 1
+    assert [int(one["address"], 16) for one in data["blocks"] if one["class"] == "leaked"] == [lost]
+    assert data["classes"]["held"]["bytes"] > 5 * (96 << 10)
+    assert data["classes"]["maybe"]["blocks"] <= 1
+
+
+@pytest.mark.parametrize("way", ["live", "gcore", "core", "snapshot", "stripped"])
+def test_threads_that_nobody_joined_are_no_cache(stage: Stage, way: str) -> None:
+    """12 that were never joined, by what they ran, and 3 whose stacks the C library keeps: each by its own list, with or without symbols."""
+    process = stage.start("unjoined", "12", "3", flags=("-s",) if way == "stripped" else ())
+    target = ["--core", str(gcore(process))] if way == "gcore" else process.target("core" if way == "core" else "live")
+    if way == "snapshot":
+        file = str(stage.folder() / "taken")
+        assert heapx(target, "snapshot", file).code == 0
+        target = ["--snapshot", file]
+    data = heapx(target, "report", "--json").data
+    ended, parts = data["memory"]["ended_threads"], {part["name"]: part for part in data["split"]}
+    assert (ended["unjoined"], ended["cached"]) == (12, 3)
+    assert ended["unjoined_bytes"] == sum(part["resident_bytes"] or part["dumped_bytes"] for name, part in parts.items() if "never joined" in name) > 0
+    ((function, threads),) = [(start["function"], start["threads"]) for start in ended["starts"]]
+    assert threads == 12 and (function.startswith("unjoined") and "+0x" in function if way == "stripped" else function.startswith("end_soon in "))
+    assert [finding["code"] for finding in data["findings"] if finding["code"] == "never-joined"]
+    assert [part["mappings"] for name, part in parts.items() if "cached for reuse" in name] in ([3], [1])
+
+
+COMMANDS = (
+    *("report", "arenas", "bins", "tcache", "check", "leaks", "owners", "census", "pins", "chunks", "malloc-info", "malloc-stats", "tunables", "doctor"),
+    *("trim --dry-run", "watch --every 0.01 --times 2", "watch --exact --every 0.01 --times 2", "export --format folded", "tickers"),
+)
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_each_command_reads_it(lasting: Lasting, live: str, words: str) -> None:
+    """Its memory is read whole; only the main thread's own cache may be missing, and that is said. It runs on."""
+    process = lasting.of(live, Stage.start, "main_ended")
+    assert status(process.pid, "State")[0] == "Z"
+    outcome = alone(process.target(live), *words.split())
+    assert outcome.code in (0, 4), outcome.stderr
+    assert status(process.pid, "State")[0] == "Z" and int(status(process.pid, "Threads")) == 2
+
+
+@pytest.mark.parametrize("way", ["gdb", "alone"])
+def test_its_blocks(lasting: Lasting, live: str, way: str, tmp_path: Path) -> None:
+    """The same blocks by each way to read it, and of a snapshot of it."""
+    process = lasting.of(live, Stage.start, "main_ended")
+    words = ["chunks", "--histogram", "--json", "--max-stop", "600"]
+    found = (heapx if way == "gdb" else alone)(process.target(live), *words)
+    assert found.code in (0, 4), found.stderr
+    assert [row for row in found.envelope["data"]["histogram"] if row["used_chunks"] >= 1000], found.envelope["data"]
+    kept = tmp_path / "kept"
+    assert (heapx if way == "gdb" else alone)(process.target(live), "snapshot", str(kept), "--max-stop", "600").code in (0, 4)
+    assert kept.stat().st_size > 1000
+
+
+def test_what_changes_it_is_refused(lasting: Lasting, live: str) -> None:
+    """gdb cannot attach to it: that is said before anything is stopped, and no other reason is made up."""
+    process = lasting.of(live, Stage.start, "main_ended")
+    outcome = heapx(process.target(live), "trim", "--yes")
+    assert outcome.code == 1 and "main thread has ended" in outcome.stderr and outcome.stderr.count("\n") == 1
+
+
+def test_one_without_any_thread_is_a_zombie() -> None:
+    """Where nobody runs any more there is no memory."""
+    import os
+    import subprocess
+    import sys
+
+    from gdbheapx.inferior.live import procfs
+
+    with subprocess.Popen([sys.executable, "-c", ""]) as gone:
+        os.waitid(os.P_PID, gone.pid, os.WEXITED | os.WNOWAIT)
+        assert procfs.proc_entry_number(gone.pid) == gone.pid

@@ -1,15 +1,17 @@
-"""Files of a target on a FUSE mount, whose daemon answers or does not: nobody but an abandoned child waits for it."""
+"""Files of a target on a FUSE mount, whose daemon answers or does not, also the process's own: nobody but an abandoned child waits for it."""
 
 import errno
 import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Callable, Iterator
+from typing import Callable, Iterator, Tuple
 
 import pytest
 
 from gdbheapx import apart, files
+from tests.support.processes import READY_SECONDS, Process, Stage
+from tests.support.tool import heapx
 
 pytestmark = pytest.mark.once  # mounts a file system: no image may
 
@@ -95,3 +97,32 @@ def test_a_file_that_does_not_answer_is_not_waited_for(
         files.open_regular(files.in_tree("", str(tmp_path / "link")))
     assert caught.value.errno == errno.ETIMEDOUT
     assert daemon.stdout is not None and int(daemon.stdout.readline()) != os.getpid()
+
+
+FUSE_SUPPORTED = os.geteuid() == 0 and os.path.exists("/dev/fuse")
+
+
+@pytest.fixture
+def silent(stage: Stage) -> Process:
+    """The program, serving as an ordinary user."""
+    if not FUSE_SUPPORTED:
+        pytest.skip("only root can mount for another user, where there is a /dev/fuse")
+    folder = stage.folder()
+    mount = folder / "mount"
+    mount.mkdir()
+    process = stage.spawn([str(stage.builder.build("fuse_mapped")), str(folder / "record"), str(mount)], folder, None, folder / "record")
+    assert process.popen.stdout
+    said = process.popen.stdout.readline()
+    if said == b"no mount\n":
+        pytest.skip("this machine lets nobody mount FUSE")
+    assert said == b"mounted\n", process.stderr_path.read_text()
+    return process
+
+
+@pytest.mark.parametrize("words", [("arenas",), ("leaks",), ("report", "--deep")], ids=lambda words: words[0])
+def test_no_page_is_asked_for(silent: Process, words: Tuple[str, ...]) -> None:
+    """The answer is partial and says so; the server has seen no read."""
+    outcome = heapx(silent.target("live"), *words, "--json", seconds=READY_SECONDS)
+    envelope = outcome.envelope
+    assert outcome.code == 4 and "mapped-file-unread" in [problem["code"] for problem in envelope["problems"]]
+    assert silent.record() == b""

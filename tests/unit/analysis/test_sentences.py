@@ -629,7 +629,7 @@ def test_every_kind_of_memory_has_its_words(kind: str) -> None:
 
 
 OUTSIDE = {codes.OWNER_UNREAD, codes.NO_ALLOCATOR, codes.UNCOLLECTED, codes.ABANDONED_PAGES}
-"""Said by the overview, which needs a session: test_jemalloc_report.py and test_overview.py; of the add-on's allocators by their own tests."""
+"""Said by the overview, which needs a session: test_jemalloc_report.py and test_verdict_kinds.py; of the add-on's allocators by their own tests."""
 
 
 def test_every_code_is_said() -> None:

@@ -1,14 +1,19 @@
-"""gperftools' tcmalloc, read by its structure: every block and every figure against what the program itself recorded, live and on a core."""
+"""tcmalloc in real processes: alone, beside another allocator or a second copy, and with its samples."""
 
 import json
+import re
+import shutil
+import signal
 import sys
+from itertools import combinations
 from pathlib import Path
-from typing import Tuple
+from typing import Any, Dict, Iterable, Tuple
 
 import pytest
 
 from gdbheapx.addons.allocators.tcmalloc.codes import LISTS_CHANGING
-from gdbheapx.problems import ALLOCATOR_UNREAD
+from gdbheapx.problems import ALLOCATOR_UNREAD, NOT_PROFILED
+from tests.support.jemalloc_inside import Inside, inside
 from tests.support.processes import Lasting, Process, Stage, by_turns
 from tests.support.tcmallocs import libraries, library, recorded, recorder
 from tests.support.tool import acted, alone, answers, heapx, told
@@ -192,3 +197,98 @@ def test_googles_is_named(stage: Stage, kind: str, flags: Tuple[str, ...]) -> No
     assert "tcmalloc" not in [info["name"] for info in envelope["allocators"]]
     assert ALLOCATOR_UNREAD in [problem["code"] for problem in envelope["problems"]], envelope["problems"]
     assert "GetStats" in json.dumps(envelope["data"]["next"])
+
+
+MB = 1 << 20
+INSIDE = {"in the program": Inside(prefix="xy_"), "in a loaded library": Inside(prefix="xy_", library=True)}
+TWO = """
+import ctypes, os, sys
+other = ctypes.CDLL(sys.argv[1], mode=os.RTLD_DEEPBIND | os.RTLD_NOW)
+other.tc_malloc.restype = ctypes.c_void_p
+blocks = [other.tc_malloc(1000) for _ in range(20000)]
+for block in blocks:
+    ctypes.memset(block, 1, 1000)
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+def check_each(process: Process, kind: str, *names: str) -> Dict[str, Any]:
+    """Each allocator is read whole, no range is claimed by two, and the report's parts add up to RSS, or to what the core has. The totals of each."""
+    target = process.target(kind)
+    envelope = heapx(target, "report", "--json").envelope
+    assert sorted(info["id"] for info in envelope["allocators"]) == sorted(names) and not envelope["partial"], envelope["problems"]
+    rows = {name: heapx(target, "chunks", "--allocator", name, "--json").data["chunks"] for name in names}
+    blocks = {name: [(int(row["address"], 0), row["usable_bytes"]) for row in rows[name]] for name in names}
+    for one, other in combinations(names, 2):
+        ends = sorted((start, start + size, name) for name in (one, other) for start, size in blocks[name])
+        assert not [pair for pair in zip(ends, ends[1:]) if pair[0][1] > pair[1][0] and pair[0][2] != pair[1][2]]
+    memory = envelope["data"]["memory"]
+    parts = ("allocator", "stack", "file", "anonymous", "shared_memory", "device")
+    assert sum(memory["allocators"].values()) == memory["allocator_bytes"] and set(names) >= set(memory["allocators"])
+    assert sum(memory[part + "_bytes"] for part in parts) == memory["total_bytes"], memory
+    totals: Dict[str, Any] = envelope["data"]["totals"]
+    return totals
+
+
+@by_turns("way", INSIDE)
+def test_with_a_jemalloc(stage: Stage, kind: str, way: str) -> None:
+    """It is preloaded, and the program has a jemalloc under names of its own."""
+    process = inside(stage, INSIDE[way], 40, env={"LD_PRELOAD": str(library())})
+    totals = check_each(process, kind, "tcmalloc", "jemalloc", "glibc")
+    assert totals["jemalloc"]["allocated_bytes"] >= 15 * MB and totals["tcmalloc"]["system_bytes"] > 0
+
+
+def test_two_copies(stage: Stage, kind: str) -> None:
+    """One owns malloc; the other is loaded by a library for itself. 2.16 and later end with a signal then, whoever looks."""
+    path = stage.folder() / "libtcmalloc_minimal.so.4"
+    shutil.copy(library(), path)
+    process = stage.spawn([sys.executable, "-c", TWO, str(path)], env={"LD_PRELOAD": str(library()), "PYTHONMALLOC": "malloc"})
+    try:
+        process.wait_ready()
+    except AssertionError:
+        if process.popen.wait(60) in (-signal.SIGSEGV, -signal.SIGILL, -signal.SIGABRT):
+            pytest.skip("this tcmalloc does not live beside a copy of itself")
+        raise
+    totals = check_each(process, kind, "tcmalloc", "tcmalloc#2", "glibc")
+    assert totals["tcmalloc#2"]["used_bytes"] >= 20000 * 1000 and totals["tcmalloc"]["used_bytes"] > MB
+
+
+HEADER = Path("/usr/include/gperftools/malloc_extension.h")
+FLAGS = ("-Wl,--no-as-needed", "-ltcmalloc")
+ROW = re.compile(r" *(\d+): +(\d+) \[.*\] @((?: 0x[0-9a-f]+)+)$")
+
+
+def sampling(stage: Stage) -> Process:
+    """One block in about 32 KiB is sampled."""
+    if not HEADER.exists():
+        pytest.skip("no gperftools/malloc_extension.h here (Debian: libgoogle-perftools-dev)")
+    return stage.start("tc_prof", env={"TCMALLOC_SAMPLE_PARAMETER": "32768"}, flags=FLAGS)
+
+
+def sites(lines: Iterable[str]) -> Dict[str, Tuple[int, int]]:
+    """Blocks and bytes by stack."""
+    found: Dict[str, Tuple[int, int]] = {}
+    for row in filter(None, map(ROW.match, lines)):
+        before = found.get(row[3], (0, 0))
+        found[row[3]] = before[0] + int(row[1]), before[1] + int(row[2])
+    return found
+
+
+def test_the_profile_is_its_own(lasting: Lasting, kind: str, tmp_path: Path) -> None:
+    """To the block and the byte; pprof's form has the same calls."""
+    process = lasting.of(kind, sampling)
+    truth = sites(Path(str(process.record_path) + ".heap").read_text().splitlines())
+    envelope = heapx(process.target(kind), "profile", "--json").envelope
+    data = envelope["data"]
+    assert envelope["problems"] == [] and data["sample_bytes"] == 32768 and data["backtraces"] == len(truth)
+    assert sites(data["profile"].splitlines()) == truth and sum(blocks for blocks, _ in truth.values()) > 20
+    assert "@ heap_v2/32768\n" in data["profile"] and "MAPPED_LIBRARIES" in data["profile"]
+    file = tmp_path / "profile.pb.gz"
+    assert heapx(process.target(kind), "export", "--of", "profile", "--format", "pprof", "-o", str(file)).code == 0 and file.stat().st_size > 100
+
+
+def test_one_that_samples_nothing(stage: Stage, live: str) -> None:
+    """One line, with the next step."""
+    outcome = heapx(recorder(stage).target(live), "profile", "--json")
+    assert outcome.code == 1 and outcome.envelope["error"]["code"] == NOT_PROFILED and "TCMALLOC_SAMPLE_PARAMETER" in outcome.envelope["error"]["hint"]

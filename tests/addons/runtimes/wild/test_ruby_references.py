@@ -1,6 +1,6 @@
-"""What leads where in a Ruby program, held against what `ObjectSpace.dump_all` writes of each object.
+"""References between Ruby's objects, and words that Ruby leaves behind, which own nothing.
 
-Files: addons/runtimes/ruby/__init__.py, addons/runtimes/ruby/objects.py.
+Files: addons/runtimes/ruby/__init__.py, addons/runtimes/ruby/objects.py, kernel/blocks/stale.h.
 """
 
 import json
@@ -17,9 +17,12 @@ from gdbheapx.inferior.target import open_elf_target
 from gdbheapx.kernel.blocks.graph import UNOWNING
 from gdbheapx.session import Session
 from tests.support.gcores import gcore
-from tests.support.processes import Stage
+from tests.support.interpreters import releases, started
+from tests.support.processes import Process, Stage
+from tests.support.tool import heapx
 
 pytestmark = pytest.mark.wild  # an interpreter that may not be here
+
 SAMPLES, MOST_STEPS = 3000, 6
 VALUES = ("HASH", "ARRAY", "OBJECT", "STRUCT", "STRING")
 """Types whose words all are told; classes and what the interpreter has for itself (iseq, imemo) own by rules of their own."""
@@ -95,3 +98,63 @@ def test_references_are_those_of_the_dump(stage: Stage) -> None:
         assert abs(counts[name] - classes[name]) <= 4, (name, counts[name], classes[name])  # what the dump's own lines have made
     assert not lacking and owning > 0.7 * SAMPLES, (lacking, owning)
     assert sum(beyond.values()) <= 0.05 * owning, (beyond, owning)
+
+
+NEAR = 0.02
+STALE_PROGRAM = r"""
+require 'objspace'
+COUNT = 4000
+def text(name, i) = "#{name} #{i} " + "x" * 900
+# pairs: new small hashes lie where full ones were, whose values are kept elsewhere
+PAIRS = Array.new(8 * COUNT) { |i| text("pair", i) }
+full = Array.new(COUNT) { |i| (0...8).to_h { |at| [at, PAIRS[8 * i + at]] } }
+3.times { GC.start }
+full = nil
+3.times { GC.start }
+SMALL = Array.new(COUNT) { |i| {1 => text("small", i), 2 => nil} }
+# arrays: what was popped is kept elsewhere, and so is what stood in the slots of new ones
+POPPED = []
+ARRAYS = Array.new(COUNT) { |i| (0...40).map { |at| at < 10 ? text("popped", i) : nil }.reverse }
+ARRAYS.each { |array| 10.times { POPPED << array.pop }; array[0] = text("array", array.size) }
+SHORT = Array.new(COUNT) { |i| [text("short", 1), text("short", 2), text("short", 3)] }
+TAKEN = []
+SHORT.each { |array| 2.times { TAKEN << array.pop } }
+# tables: deleted entries
+DELETED = []
+TABLES = Array.new(COUNT / 10) { |i| (0...60).to_h { |at| ["key #{at}", text("table", at)] } }
+TABLES.each { |table| 30.times { |at| DELETED << table.delete("key #{2 * at}") } }
+3.times { GC.start }
+def bytes(seen, o)
+  return 0 unless Array === o || Hash === o || String === o
+  return 0 if seen[o]
+  seen[o] = true
+  below = Array === o ? o : Hash === o ? o.keys + o.values : []
+  ObjectSpace.memsize_of(o) + below.sum { |one| bytes(seen, one) }
+end
+names = %w[PAIRS SMALL POPPED ARRAYS SHORT TAKEN DELETED TABLES]
+Thread.new do  # nothing of this stays on a stack
+  seen = {}.compare_by_identity
+  File.write(ARGV[0] + "/truth", names.map { |name| "#{name} #{bytes(seen, Object.const_get(name))}" }.join("\n"))
+end.join
+3.times { GC.start }
+puts "ready"
+STDOUT.flush
+STDIN.read
+"""
+
+
+def truth(process: Process) -> Dict[str, int]:
+    return {name: int(size) for name, size in (line.split() for line in (process.folder / "truth").read_text().splitlines())}
+
+
+@pytest.mark.parametrize("ruby", releases("ruby"))
+@pytest.mark.parametrize("kind", ["live", "core"])
+def test_each_has_what_is_its_own(stage: Stage, ruby: str, kind: str) -> None:
+    """Retained bytes as ObjectSpace counts them; next to nothing has several owners."""
+    process = started(stage, ruby, STALE_PROGRAM)
+    sizes = truth(process)
+    target = ["--pid", str(process.pid)] if kind == "live" else ["--core", str(gcore(process))]
+    data: Any = heapx(target, "owners", "--limit", "60", "--json").data
+    found = {row["owner"]: row["retained_bytes"] for row in data["owners"]}
+    both = {name: (size, found.get(name, 0)) for name, size in sizes.items()}
+    assert {name: pair for name, pair in both.items() if abs(pair[1] - pair[0]) > NEAR * pair[0]} == {}
