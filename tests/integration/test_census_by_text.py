@@ -11,6 +11,7 @@ from typing import Any, Dict, List
 import pytest
 
 from tests.support.interpreters import started
+from tests.support.paths import PROGRAMS
 from tests.support.processes import Stage
 from tests.support.tool import heapx
 
@@ -29,43 +30,10 @@ slots = [Slots(number) for number in range(3000)]
 print("ready", flush=True)
 sys.stdin.read()
 """
-RUBY = r"""
-Item = Struct.new(:number, :kind)
-class Task
-  def initialize(number)
-    @number, @kind = number, number % 10 == 0 ? "resolver" : "zone"
-  end
-end
-$tasks = Array.new(3000) { |number| Task.new(number) }
-$items = Array.new(3000) { |number| Item.new(number, number % 3 == 0 ? "a" : "b") }
-puts "ready"
-STDOUT.flush
-STDIN.read
-"""
+RUBY = (PROGRAMS / "tasks.rb").read_text()
 
 
-LONG = r"""
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-struct node { struct node *next; char *text; } *volatile head;
-int main(void)
-{
-    const int lengths[] = {30, 60, 61, 100, 400, 20000};
-    for (int kind = 0; kind < 6; kind++)
-        for (int i = 0; i < 100; i++) {
-            char *text = malloc(lengths[kind] + 1);
-            memset(text, 'x', lengths[kind]);
-            text[lengths[kind]] = 0;
-            text[sprintf(text, kind % 2 ? "{\n  \"id\": %d" : "GET /index %d", kind)] = 'x';
-            struct node *node = malloc(sizeof *node);
-            node->text = text, node->next = head, head = node;
-        }
-    (void) !write(1, "ready\n", 6);
-    return pause();
-}
-"""
+LONG = (PROGRAMS / "long_texts.c").read_text()
 
 
 def asked(target: List[str], like: str, *field: str) -> Any:

@@ -4,7 +4,7 @@ Files: analysis/reachability/dominance.py, analysis/reachability/dominance.py, k
 """
 
 from pathlib import Path
-from typing import List
+from typing import Any, Dict, List
 
 import pytest
 
@@ -43,11 +43,23 @@ def test_a_cache_in_shards(stage: Stage, kind: str) -> None:
     assert 19_000 <= elements <= 20_000
 
 
-def test_ten_forms_without_symbols(stage: Stage, live: str) -> None:
-    """Heads that stand side by side without names are owners of their own; first and last of a list are one."""
-    process = stage.start("ten_containers", "20000", "8", flags=["-s"])
+@pytest.mark.parametrize(
+    "words, owned, start",
+    [
+        ("ten_containers 20000 8", 10, {"flags": ["-s"]}),
+        ("std_containers 1000 8", 13, {}),
+        ("glib_containers 2000 8", 10, {"env": {"G_SLICE": ""}}),
+        ("glib_containers 2000 8", 10, {"env": {"G_SLICE": "always-malloc"}}),
+        ("rust_containers 2000 8", 10, {}),
+    ],
+    ids=["without-symbols", "std", "glib-slices", "glib-malloc", "rust"],
+)
+def test_containers_are_owned_by_their_globals(stage: Stage, live: str, words: str, owned: int, start: Dict[str, Any]) -> None:
+    """Heads side by side without names are owners of their own; std:: containers, whatever iterators lead into them; GLib's, whether nodes are cut from
+    slices or malloc gives them, as since 2.76; Rust's, and a tree whose children know their parent, whose arrays may be as large as they."""
+    process = stage.start(*words.split(), **start)
     verdicts = judged(process.target("live"), facts(process.record_path))
-    assert len(verdicts) == 10 and all(one.good for one in verdicts), lines(verdicts)
+    assert len(verdicts) == owned and all(one.good for one in verdicts), lines(verdicts)
 
 
 def test_who_else_uses_elements_is_told(stage: Stage, kind: str) -> None:
@@ -60,17 +72,11 @@ def test_who_else_uses_elements_is_told(stage: Stage, kind: str) -> None:
 
 
 def test_graphs_of_several_owners(stage: Stage, live: str) -> None:
-    """What two globals hold is nobody's alone; at most one of the graphs is not told as it is."""
+    """A list that two globals hold by its ends, and elements of two tables, are of neither alone; no subtree is larger than it is, and at most one of
+    the graphs is not told as it is."""
     process = stage.start("counter_graphs", "8")
     verdicts = judged(process.target("live"), facts(process.record_path))
-    assert sum(not one.good for one in verdicts) <= 1, lines(verdicts)
-
-
-def test_no_graph_is_given_to_one_of_its_owners(stage: Stage, live: str) -> None:
-    """A list that two globals hold by its ends, and elements of two tables, are of neither alone; no subtree is larger than it is."""
-    process = stage.start("counter_graphs", "8")
-    verdicts = judged(process.target("live"), facts(process.record_path))
-    assert {one.fact.how for one in verdicts} == {"owns", "most", "child"}
+    assert {one.fact.how for one in verdicts} == {"owns", "most", "child"} and sum(not one.good for one in verdicts) <= 1, lines(verdicts)
     assert not [one for one in verdicts if one.false_collapse], lines(verdicts)
 
 
@@ -80,28 +86,6 @@ def test_lists_that_change(stage: Stage, live: str) -> None:
     for _ in range(3):
         verdicts = judged(process.target("live"), facts(process.record_path))
         assert all(one.good for one in verdicts), lines(verdicts)
-
-
-def test_containers_of_the_standard_library(stage: Stage, live: str) -> None:
-    """std:: containers and elements with hooks are owned by their globals, whatever iterators lead into them."""
-    process = stage.start("std_containers", "1000", "8")
-    verdicts = judged(process.target("live"), facts(process.record_path))
-    assert len(verdicts) == 13 and all(one.good for one in verdicts), lines(verdicts)
-
-
-@pytest.mark.parametrize("nodes", ("", "always-malloc"), ids=("slices", "malloc"))
-def test_containers_of_glib(stage: Stage, live: str, nodes: str) -> None:
-    """Lists, tables and trees of GLib are owned by their globals, whether their nodes are cut from slices, or malloc gives them, as since 2.76."""
-    process = stage.start("glib_containers", "2000", "8", env={"G_SLICE": nodes})
-    verdicts = judged(process.target("live"), facts(process.record_path))
-    assert len(verdicts) == 10 and all(one.good for one in verdicts), lines(verdicts)
-
-
-def test_containers_of_rust(stage: Stage, live: str) -> None:
-    """Rust's collections are owned by their statics, and so is a tree whose children know their parent, whose arrays may be as large as they."""
-    process = stage.start("rust_containers", "2000", "8")
-    verdicts = judged(process.target("live"), facts(process.record_path))
-    assert len(verdicts) == 10 and all(one.good for one in verdicts), lines(verdicts)
 
 
 def test_random_containers(stage: Stage, live: str) -> None:

@@ -9,28 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.paths import PROGRAMS
 from tests.support.processes import Process, Stage
 from tests.support.tool import heapx
 
 pytestmark = pytest.mark.once  # the compiler and the kernel alone decide what is there
 
-LIBRARY = """
-#include <string>
-#include <unordered_map>
-namespace gate {
-struct Resolver { static std::unordered_map<long, std::string> cache_; };
-std::unordered_map<long, std::string> Resolver::cache_;
-struct Shape { virtual ~Shape() {} long sides[5]; };
-Shape *shapes[2000];
-}
-extern "C" void fill()
-{
-    for (long i = 0; i < 5000; i++)
-        gate::Resolver::cache_[i] = std::string(40, 'x');
-    for (auto &one : gate::shapes)
-        one = new gate::Shape;
-}
-"""
+LIBRARY = (PROGRAMS / "exported_names.cpp").read_text()
 PROGRAM = '#include <stdio.h>\n#include <unistd.h>\nvoid fill(void);\nint main(void) { fill(); puts("ready"); fflush(stdout); pause(); return 0; }\n'
 
 

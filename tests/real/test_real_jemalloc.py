@@ -7,6 +7,7 @@ from typing import Any, Dict, List
 import pytest
 
 from tests.support.jemallocs import has_ticker_bug, library, library_version
+from tests.support.paths import PROGRAMS
 from tests.support.processes import READY_SECONDS, Process, Stage
 from tests.support.servers import Named, Redis
 from tests.support.tool import answers, heapx
@@ -207,32 +208,4 @@ def test_java(stage: Stage, kind: str) -> None:
         process.command(b"x")
 
 
-JAVA_PROGRAM = r"""
-import java.nio.ByteBuffer;
-import java.util.*;
-import java.util.concurrent.CountDownLatch;
-
-public class Echo {
-    static final List<Object> kept = Collections.synchronizedList(new ArrayList<>());
-
-    public static void main(String[] arguments) throws Exception {
-        CountDownLatch done = new CountDownLatch(20);
-        for (int number = 0; number < 20; number++) {
-            final int seed = number;
-            Thread thread = new Thread(() -> {
-                Random random = new Random(seed);
-                for (int i = 0; i < 100; i++) kept.add(ByteBuffer.allocateDirect(1 + random.nextInt(30000)));
-                done.countDown();
-                try { Thread.sleep(Long.MAX_VALUE); } catch (InterruptedException stop) { }
-            });
-            thread.setDaemon(true);
-            thread.start();
-        }
-        done.await();
-        do {
-            System.out.print("ready\n");
-            System.out.flush();
-        } while (System.in.read() >= 0);
-    }
-}
-"""
+JAVA_PROGRAM = (PROGRAMS / "Echo.java").read_text()

@@ -218,33 +218,27 @@ def heapx(target: Sequence[str], *arguments: str, env: Optional[Dict[str, str]] 
 @cache
 def tool_with_pack(build_id: str, text: str) -> Dict[str, str]:
     """The environment of a copy of the tool that bundles this pack."""
-    home = Path(tempfile.mkdtemp(prefix="gdbheapx-pack-"))
-    atexit.register(shutil.rmtree, home, ignore_errors=True)
-    for name in ("gdbheapx", "commands"):
-        shutil.copytree(ROOT / name, home / name, ignore=shutil.ignore_patterns("__pycache__"))
+    home = copy_tool("__pycache__")
     (home / "gdbheapx" / "packs" / (build_id + ".json")).write_text(text)
     return {"PYTHONPATH": str(home)}
 
 
 @cache
 def without_packs() -> Path:
-    """A copy of the tool that has no pack."""
-    home = Path(tempfile.mkdtemp(prefix="gdbheapx-bare-"))
-    atexit.register(shutil.rmtree, home, ignore_errors=True)
-    for name in ("gdbheapx", "commands"):
-        shutil.copytree(ROOT / name, home / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for pack in (home / "gdbheapx" / "packs").glob("*.json"):
-        pack.unlink()
-    return home
+    return copy_tool("__pycache__", "[0-9a-f]*.json")
 
 
 @cache
 def without_library() -> Path:
-    """A copy of the tool that has no native library."""
-    home = Path(tempfile.mkdtemp(prefix="gdbheapx-bare-"))
+    return copy_tool("__pycache__", "_kernel.so")
+
+
+def copy_tool(*left_out: str) -> Path:
+    """A copy of the tool without the files of these names."""
+    home = Path(tempfile.mkdtemp(prefix="gdbheapx-copy-"))
     atexit.register(shutil.rmtree, home, ignore_errors=True)
     for name in ("gdbheapx", "commands"):
-        shutil.copytree(ROOT / name, home / name, ignore=shutil.ignore_patterns("__pycache__", "_kernel.so"))
+        shutil.copytree(ROOT / name, home / name, ignore=shutil.ignore_patterns(*left_out))
     return home
 
 

@@ -20,6 +20,7 @@ from gdbheapx.kernel.blocks.graph_queries import Compared, compare_contents, fin
 from gdbheapx.kernel.blocks.signatures import EQUAL, KNOWN, UNKNOWN, Condition, Referring, SignatureRow
 from gdbheapx.kernel.blocks.stream import CLASS_USED, NO_ARENA, make_blocks
 from gdbheapx.kernel.common.library import Kernel, address_of
+from tests.support.paths import PROGRAMS
 from tests.support.worlds import make, roots_from
 
 HEAP = 0x4000_0000
@@ -127,28 +128,7 @@ def test_words_into_ranges(kernel: Kernel, ranges: List[Tuple[int, int]], mask: 
     assert kernel.find_addresses([(BASE, b"short")], ranges, mask) == []
 
 
-LONGEST_ROW = """
-#include "tally.h"
-__attribute__((visibility("default"))) uint32_t longest_row(const uint64_t *keys, uint32_t count);
-uint32_t longest_row(const uint64_t *keys, uint32_t count)
-{
-    struct tally tally;
-    uint32_t row = 0, longest = 0;
-    if (!tally_open(&tally, 64))
-        return UINT32_MAX;
-    for (uint32_t i = 0; i < count; i++)
-        *tally_at(&tally, keys[i]) = i;
-    for (uint32_t i = 0; i < count; i++)
-        if (*tally_find(&tally, keys[i]) != i)
-            return UINT32_MAX;
-    for (uint32_t at = 0; at < tally.room; at++) {
-        row = tally.keys[at] ? row + 1 : 0;
-        longest = row > longest ? row : longest;
-    }
-    tally_close(&tally);
-    return longest;
-}
-"""
+LONGEST_ROW = (PROGRAMS / "longest_row.c").read_text()
 """Of the table's places, those in a row that are taken: a look at a key may take as many steps."""
 FACTOR, WORD_MASK = 0x9E3779B97F4A7C15, (1 << 64) - 1
 

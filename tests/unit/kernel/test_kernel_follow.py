@@ -22,79 +22,13 @@ from gdbheapx.inferior.live.source import LiveSource
 from gdbheapx.inferior.live.stopper import Stopper
 from gdbheapx.kernel.binding import CKernel
 from gdbheapx.kernel.common.copy import NativeFollower
+from tests.support.paths import PROGRAMS
 
 PIDFD_OPEN, PIDFD_GETFD = 434, 438
 LOOKS = 10
 PAGE = mmap.PAGESIZE
 PRESENT, SWAPPED, PROTECTED = 1 << 63, 1 << 62, 1 << 57
-PROGRAM = r"""
-#define _GNU_SOURCE
-#include <fcntl.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
-#include <unistd.h>
-#define SIZE (32ul << 20)
-#define BLOCKS 16ul
-int main(void)
-{
-    int fd = (int) syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | 1);
-    char *memory = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    char *mapped = mmap(NULL, (BLOCKS + 1) << 21, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    char *blocks = (char *) (((uintptr_t) mapped + (2 << 20) - 1) & -(uintptr_t) (2 << 20));
-    char *shared = mmap(NULL, 1 << 20, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    char *small[64] = {0}, is_there[BLOCKS] = {0};
-    uint64_t state = 88172645463325252ull;
-    for (size_t at = 0; at < SIZE / 2; at += 4096)
-        memset(memory + at, (int) (at >> 12), 100);
-    printf("%d\n", fd);
-    fflush(stdout);
-    for (uint64_t i = 1;; i++) {
-        state ^= state << 13, state ^= state >> 7, state ^= state << 17;
-        uint64_t *to = (uint64_t *) (memory + state % (SIZE / 2) / 8 * 8);
-        *to = i;
-        *(uint64_t *) (shared + state % 1000 * 8) = i;
-        if (i % 50 == 0)
-            madvise(memory + state % (SIZE / 4096) * 4096, 4096, MADV_DONTNEED);
-        if (i % 100 == 0) {     /* with a block its page table goes */
-            const size_t block = state / 64 % BLOCKS;
-            if ((is_there[block] = !is_there[block]) == 0)
-                madvise(blocks + (block << 21), 2 << 20, MADV_DONTNEED);
-            else
-                for (size_t at = 0; at < 2 << 20; at += 4096 * 8)
-                    blocks[(block << 21) + at] = (char) (i | 1);
-        }
-        if (i % 77 == 0)
-            memory[state % SIZE] = 1;
-        if (i % 100 == 0) {
-            char **one = &small[state % 64];
-            char *to = mmap(NULL, 65536, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-            if (*one && state & 64)
-                *one = mremap(*one, 65536, 65536, MREMAP_MAYMOVE | MREMAP_FIXED, to);
-            else
-                munmap(to, 65536);
-            if (*one && state & 64)
-                ;
-            else if (*one)
-                munmap(*one, 65536), *one = NULL;
-            else
-                memset(*one = mmap(NULL, 65536, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), (int) i, 40000);
-        }
-        if (i % 5000 == 0) {
-            pid_t child = fork();
-            if (!child)
-                _exit(0);
-            waitpid(child, NULL, 0);
-        }
-        if (i % 20 == 0)
-            usleep(200);
-    }
-}
-"""
+PROGRAM = (PROGRAMS / "follow_lists.c").read_text()
 
 
 @pytest.fixture
@@ -198,31 +132,7 @@ def test_it_is_as_it_was_in_the_last_stop(writer: "subprocess.Popen[bytes]", c_k
     assert writer.poll() is None
 
 
-RETURNING = r"""
-#define _GNU_SOURCE
-#include <fcntl.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-#define SIZE 65536ul
-int main(void)
-{
-    int fd = (int) syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | 1);
-    char *stays = mmap(NULL, 6 * SIZE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), *away = stays + 4 * SIZE;
-    mprotect(stays, 2 * SIZE, PROT_READ | PROT_WRITE);
-    memset(stays, 1, 2 * SIZE);
-    mremap(stays + SIZE, SIZE, SIZE, MREMAP_MAYMOVE | MREMAP_FIXED, away);
-    printf("%d %lu\n", fd, (unsigned long) stays);
-    fflush(stdout);
-    getchar();
-    mremap(away, SIZE, SIZE, MREMAP_MAYMOVE | MREMAP_FIXED, stays + SIZE);
-    printf("back\n");
-    fflush(stdout);
-    getchar();
-}
-"""
+RETURNING = (PROGRAMS / "follow_returning.c").read_text()
 
 
 def test_nothing_stays_protected_where_a_mapping_came_back(tmp_path: object, c_kernel: CKernel) -> None:
@@ -254,36 +164,7 @@ def test_nothing_stays_protected_where_a_mapping_came_back(tmp_path: object, c_k
             program.kill()
 
 
-MARKED = r"""
-#define _GNU_SOURCE
-#include <fcntl.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <sys/ioctl.h>
-#include <sys/mman.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-#define SIZE (16ul << 20)
-int main(void)
-{
-    int fd = (int) syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | 1);
-    char *memory = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    uint64_t api[3] = {0xaa, 1 << 13 | 1 << 15}, range[4] = {(uintptr_t) memory, SIZE, 2}, piece[3] = {(uintptr_t) memory, SIZE, 1};
-    for (size_t at = 0; at < SIZE / 4; at += 4096)
-        memory[at] = 1;
-    int failed = fd < 0 || ioctl(fd, 0xc018aa3f, api) || ioctl(fd, 0xc020aa00, range) || ioctl(fd, 0xc018aa06, piece);
-    getchar();      /* what it takes of memory is there by then */
-    for (;;) {
-        printf("%d %lu\n", failed, (unsigned long) (uintptr_t) memory);
-        fflush(stdout);
-        if (getchar() < 0)
-            return 0;
-        char *to = mmap(NULL, SIZE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        memory = mremap(memory, SIZE, SIZE, MREMAP_MAYMOVE | MREMAP_FIXED, to);
-        close(fd);
-    }
-}
-"""
+MARKED = (PROGRAMS / "follow_marked.c").read_text()
 
 
 def test_protected_pages_that_do_not_exist_are_in_no_swap(tmp_path: object, c_kernel: CKernel) -> None:

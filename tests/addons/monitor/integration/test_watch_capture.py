@@ -39,17 +39,17 @@ while True:
 @pytest.fixture
 def growing() -> Iterator["subprocess.Popen[bytes]"]:
     """It takes 2 MB each second; blocks below the mmap threshold."""
-    process = subprocess.Popen([sys.executable, "-c", GROWS, "100000"], stdout=subprocess.PIPE)
-    assert process.stdout and process.stdout.readline() == b"ready\n"
-    yield process
-    process.kill()
-    process.communicate()
+    yield from run_ready(GROWS, "100000")
 
 
 @pytest.fixture
 def resting() -> Iterator["subprocess.Popen[bytes]"]:
-    """It does nothing."""
-    process = subprocess.Popen([sys.executable, "-c", "import time; print('ready', flush=True); time.sleep(600)"], stdout=subprocess.PIPE)
+    yield from run_ready("import time; print('ready', flush=True); time.sleep(600)")
+
+
+def run_ready(*words: str) -> Iterator["subprocess.Popen[bytes]"]:
+    """A Python that has said that it is ready, until its test ends."""
+    process = subprocess.Popen([sys.executable, "-c", *words], stdout=subprocess.PIPE)
     assert process.stdout and process.stdout.readline() == b"ready\n"
     yield process
     process.kill()

@@ -53,19 +53,7 @@ def test_perl(stage: Stage) -> None:
     assert 150_000 <= 170 * arenas <= 250_000  # an array, a reference to it and a number each
 
 
-PROGRAM = """
-const cache = new Map();
-class Store { constructor() { this.items = []; } }
-const store = new Store();
-for (let i = 0; i < 1000; i++) cache.set('key' + i, new ArrayBuffer(40000));
-for (let i = 0; i < 300; i++) store.items.push(Buffer.alloc(30000));
-globalThis.shared = [];
-for (let i = 0; i < 100; i++) shared.push(new Float64Array(3000));
-gc(); gc();
-function size() { return cache.size + store.items.length; }
-setTimeout(() => console.log('ready'), 200);
-setInterval(size, 1e6);
-"""
+PROGRAM = (Path(__file__).parents[1] / "programs" / "rows.js").read_text()
 HELD = {
     "ArrayBuffer of cache.get() (Map) in shop.js": (1000, 40000),
     "ArrayBuffer of store.items[] (Store) in shop.js": (300, 30000),

@@ -5,6 +5,7 @@ Files: analysis/census/contents.py, addons/runtimes/cpython/paths.py, addons/run
 
 import re
 import sys
+from pathlib import Path
 from typing import Any, Dict
 
 import pytest
@@ -39,20 +40,7 @@ templates = ["template %d " % (number % 3) * 100 for number in range(3000)]
 print("ready", flush=True)
 sys.stdin.read()
 """
-RUBY = r"""
-Item = Struct.new(:name, :count)
-class Session
-  def initialize(number)
-    @key, @number = "session #{number}, and what it is for", number
-  end
-end
-$sessions = Array.new(5000) { |number| Session.new(number) }
-$items = Array.new(5000) { |number| Item.new("item #{number}", number) }
-$templates = Array.new(3000) { |number| "template #{number % 3} " * 40 }
-puts "ready"
-STDOUT.flush
-STDIN.read
-"""
+RUBY = (Path(__file__).parents[1] / "programs" / "texts.rb").read_text()
 PHP = r"""<?php
 class Session { public $key; public $number; }
 $sessions = [];

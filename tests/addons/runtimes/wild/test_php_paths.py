@@ -6,6 +6,7 @@ Files: addons/runtimes/php.py.
 import json
 import random
 import re
+from pathlib import Path
 from typing import Iterator, List, NamedTuple, Tuple
 
 import pytest
@@ -28,136 +29,14 @@ IMMUTABLE = 1 << 6
 SAMPLES, LEAST_NAMED = 1000, 0.95
 ODD = ("quoted", "accent", "lines", "empty", "conf", "field", "zero", "words", "odd")
 """What keys and names of every sort lead to: asked for always."""
-PROGRAM = r"""<?php
-namespace App;
-class Item {
-    public $name; public array $tags; public ?Item $next = null; public $extra;
-    function __construct($i) {
-        $this->name = "truth name $i " . str_repeat("x", $i % 50);
-        $this->tags = ["truth t$i", "k$i" => ["truth deep $i"], 7 => "truth seven $i", -3 => "truth minus $i"];
-        if ($i % 3 == 0) $this->next = new Later($i);
-        if ($i % 5 == 0) @($this->more = ["truth more $i"]);
-    }
-}
-class Later extends Item {
-    public $list = [];
-    function __construct($i) { $this->name = "truth second $i"; $this->tags = []; $this->list = ["m" => ["truth m$i" . "z"]]; }
-}
-class Registry {
-    public static $items = []; public static array $texts = []; public static $one;
-    const LIMITS = ["a" => ["b", 1]];
-}
-class Below extends Registry { public static $own = []; }
-$cache = [];
-for ($i = 0; $i < 1000; $i++) {
-    $cache["u:$i"] = new Item($i);
-    Registry::$items[$i * 3] = new Item($i + 5000);
-    Registry::$texts[] = "truth static $i";
-    Below::$own["b$i"] = ["truth below $i"];
-}
-for ($i = 0; $i < 200; $i++) unset($cache["u:" . $i * 3]);
-$list = []; for ($i = 0; $i < 300; $i++) $list[] = "truth entry $i";
-$same = &$list;
-$odd = ["a\"b\$c\\" => "truth quoted " . getmypid(), "\u{e9}" => "truth accent " . getmypid(), "two\nlines" => "truth lines " . getmypid(), "" => "truth empty " . getmypid()];
-\define("CONF", ["x" => ["truth conf " . getmypid()]]);
-$object = new \stdClass; $object->field = ["truth field " . getmypid()]; $object->{"0"} = "truth zero " . getmypid();
-$object->{"two words"} = "truth words " . getmypid(); ${"odd name"} = ["truth odd " . getmypid()];
-if (\PHP_VERSION_ID >= 80400) {
-    eval('namespace App; class Modern extends Item {
-        public private(set) array $set = []; public $hooked { set => ["$value"]; } public string $virtual { get => "none"; }
-        function __construct(int $i) { parent::__construct($i + 9000); $this->set = ["truth set $i"]; $this->hooked = "truth hooked $i"; }
-    }');
-    $class = new \ReflectionClass("App\\Modern");
-    for ($i = 0; $i < 200; $i++) {
-        $modern[] = $i % 2 ? new Modern($i) : $class->newLazyGhost(function ($ghost) use ($i) { $ghost->__construct($i); });
-        if ($i % 4 == 0) $modern[$i]->set;
-        if ($i % 10 == 0) ($lazy[$i] = $class->newLazyProxy(fn() => new Modern($i + 300)))->set;
-    }
-}
-unset($i);
-echo "ready\n"; flush(); fgets(STDIN);
-function told($path) {
-    foreach (array_keys($GLOBALS) as $name) global $$name;
-    $value = eval("return $path;");
-    return is_object($value) ? get_class($value) . " " . spl_object_id($value) : $value;
-}
-$told = [];
-foreach (explode("\n", file_get_contents($argv[1] . "/paths")) as $path) {
-    try { $told[] = $path === "" ? "" : told($path); } catch (\Throwable $e) { $told[] = "failed: " . $e->getMessage(); }
-}
-file_put_contents($argv[1] . "/told", implode("\n", $told));
-echo "ready\n"; flush(); fgets(STDIN);
-"""
+PROGRAM = (Path(__file__).parents[1] / "programs" / "paths.php").read_text()
 
 CHECKS = r"""foreach ($GLOBALS["asked"] as $__n => $__path) if (str_starts_with($__path, "frame " . OWN . "(): ")) {
     try { $__value = eval("return " . substr($__path, strlen("frame " . OWN . "(): ")) . ";"); }
     catch (\Throwable $__e) { $__value = "failed: " . $__e->getMessage(); }
     $GLOBALS["told"][$__n] = is_object($__value) ? get_class($__value) . " " . spl_object_id($__value) : $__value;
 }"""
-FRAMES = r"""<?php
-namespace App;
-class Item {
-    public $name; public array $tags; public ?Item $next = null;
-    function __construct($i, $deep = true) {
-        $this->name = "truth name $i " . str_repeat("x", $i % 50);
-        $this->tags = ["truth tag $i", "k$i" => ["truth deep $i"]];
-        if ($deep && $i % 3 == 0) $this->next = new Item($i + 500000, false);
-    }
-}
-function made($from, $count) { $all = []; for ($i = 0; $i < $count; $i++) $all["u:$i"] = new Item($from + $i); return $all; }
-class Shop {
-    private $rows = [];
-    public $own;
-    function handle(array $rows, &$by, ...$more) {
-        $this->rows = made(1000, 300);
-        $gone = made(2000, 100); $text = "truth text " . getmypid(); unset($gone["u:7"]); $gone = null;
-        $one = new Item(3000);
-        $result = self::fill($rows["u:1"], 5);
-        CHECK(App\Shop::handle)
-        return $result;
-    }
-    static function fill($item, $unset) {
-        $list = array_values(made(4000, 300)); unset($unset);
-        $used = ["truth used " . getmypid()];
-        $apart = made(12000, 200);
-        $inner = function ($argument) use ($list, &$used) {
-            $GLOBALS["closure"] = (new \Exception)->getTrace()[0]["function"];
-            $mine = made(5000, 200);
-            foreach (running() as $value) { $seen = [$value]; }
-            CHECK(App\Shop::CLOSURE)
-            return $mine;
-        };
-        $kept = $inner(["truth argument " . getmypid()]);
-        CHECK(App\Shop::fill)
-        return $kept;
-    }
-}
-function running() {
-    $state = made(6000, 200);
-    yield "first";
-    $later = including("truth given " . getmypid());
-    CHECK(App\running)
-    yield $later;
-}
-function including($given) {
-    $swapped = made(7000, 200); $left = made(8000, 200);
-    extract(["taken" => ["truth extracted " . getmypid()]]);
-    ${"odd" . "name"} = "truth odd " . getmypid();
-    include $GLOBALS["argv"][1] . "/included";
-    return $later;
-}
-function main() {
-    $by = ["truth by " . getmypid()]; $held = made(13000, 200);
-    $shop = new Shop; $shop->own = made(9000, 100);
-    $shop->handle(made(10000, 300), $by, "truth more " . getmypid());
-    CHECK(App\main)
-}
-$asked = $told = [];
-main();
-ksort($told);
-file_put_contents($argv[1] . "/told", json_encode(["closure" => $closure] + $told));
-echo "ready\n"; flush(); fgets(STDIN);
-"""
+FRAMES = (Path(__file__).parents[1] / "programs" / "frames.php").read_text()
 INCLUDED = r"""<?php
 $swapped = App\made(11000, 200); $left = null; $later = ["truth later " . getmypid()];
 for ($i = 0; $i < 300; $i++) $more[] = "truth appended $i";

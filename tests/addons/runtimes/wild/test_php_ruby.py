@@ -75,22 +75,7 @@ def test_ruby(stage: Stage, ruby: str) -> None:
             assert table(target, "Ruby")["malloc-owned"] > 100000 * (136 + 40)
 
 
-WEB = """
-class Node
-  def initialize(up, number, store)
-    @up, @children, @store, @name = up, [], store, "node #{number}" * 5
-    up.children << self if up
-  end
-  attr_reader :children
-end
-def build
-  store, list = {}, []
-  60000.times { |number| list << store[number] = Node.new(list[number / 3], number, store) }
-  list[0]
-end
-root = build
-puts "ready"; STDOUT.flush; STDIN.read
-"""
+WEB = (Path(__file__).parents[1] / "programs" / "web.rb").read_text()
 
 
 def test_objects_that_all_lead_to_each_other(stage: Stage) -> None:

@@ -7,6 +7,7 @@ import json
 import random
 import shutil
 from collections import Counter
+from pathlib import Path
 from typing import Any, Dict, Set, Tuple
 
 import pytest
@@ -26,25 +27,7 @@ pytestmark = pytest.mark.wild  # an interpreter that may not be here
 SAMPLES, MOST_STEPS = 3000, 6
 VALUES = ("HASH", "ARRAY", "OBJECT", "STRUCT", "STRING")
 """Types whose words all are told; classes and what the interpreter has for itself (iseq, imemo) own by rules of their own."""
-PROGRAM = r"""
-require 'objspace'
-require 'json'
-require 'webrick'
-Pair = Struct.new(:a, :b, :c, :d, :e)
-class Item
-  def initialize(i); @name, @tags, @attrs = "item name number %d with long text" % i, ["t#{i}", [i.to_s * 3]], {a: "v#{i}", "k#{i}" => ["x#{i}"]}; @pair = Pair.new("p#{i}", nil, [i.to_s], {1 => "one"}); end
-end
-class Wide
-  def initialize(i); @a, @b, @c, @d, @e, @f, @g = i.to_s, [i], {i => i.to_s}, "d#{i}", nil, "f#{i}" * 20, i; end
-end
-CACHE = {}
-5000.times { |i| CACHE["u:#{i}"] = i.odd? ? Item.new(i) : Wide.new(i) }
-1000.times { |i| CACHE.delete("u:#{i * 3}"); CACHE["more#{i}"] = {one: "1", two: i.to_s} }
-GC.start; 1000.times { |i| CACHE["u:#{i}"] ||= {i => [i.to_s] * (i % 7)} }
-GC.start; GC.disable
-File.open(ARGV[0] + "/dump", "w") { |file| ObjectSpace.dump_all(output: file) }
-puts "ready"; STDOUT.flush; STDIN.read
-"""
+PROGRAM = (Path(__file__).parents[1] / "programs" / "references.rb").read_text()
 
 
 def ways(graph: NamedGraph, node: int, objects: Set[int]) -> Tuple[Set[int], Set[int]]:
@@ -101,46 +84,7 @@ def test_references_are_those_of_the_dump(stage: Stage) -> None:
 
 
 NEAR = 0.02
-STALE_PROGRAM = r"""
-require 'objspace'
-COUNT = 4000
-def text(name, i) = "#{name} #{i} " + "x" * 900
-# pairs: new small hashes lie where full ones were, whose values are kept elsewhere
-PAIRS = Array.new(8 * COUNT) { |i| text("pair", i) }
-full = Array.new(COUNT) { |i| (0...8).to_h { |at| [at, PAIRS[8 * i + at]] } }
-3.times { GC.start }
-full = nil
-3.times { GC.start }
-SMALL = Array.new(COUNT) { |i| {1 => text("small", i), 2 => nil} }
-# arrays: what was popped is kept elsewhere, and so is what stood in the slots of new ones
-POPPED = []
-ARRAYS = Array.new(COUNT) { |i| (0...40).map { |at| at < 10 ? text("popped", i) : nil }.reverse }
-ARRAYS.each { |array| 10.times { POPPED << array.pop }; array[0] = text("array", array.size) }
-SHORT = Array.new(COUNT) { |i| [text("short", 1), text("short", 2), text("short", 3)] }
-TAKEN = []
-SHORT.each { |array| 2.times { TAKEN << array.pop } }
-# tables: deleted entries
-DELETED = []
-TABLES = Array.new(COUNT / 10) { |i| (0...60).to_h { |at| ["key #{at}", text("table", at)] } }
-TABLES.each { |table| 30.times { |at| DELETED << table.delete("key #{2 * at}") } }
-3.times { GC.start }
-def bytes(seen, o)
-  return 0 unless Array === o || Hash === o || String === o
-  return 0 if seen[o]
-  seen[o] = true
-  below = Array === o ? o : Hash === o ? o.keys + o.values : []
-  ObjectSpace.memsize_of(o) + below.sum { |one| bytes(seen, one) }
-end
-names = %w[PAIRS SMALL POPPED ARRAYS SHORT TAKEN DELETED TABLES]
-Thread.new do  # nothing of this stays on a stack
-  seen = {}.compare_by_identity
-  File.write(ARGV[0] + "/truth", names.map { |name| "#{name} #{bytes(seen, Object.const_get(name))}" }.join("\n"))
-end.join
-3.times { GC.start }
-puts "ready"
-STDOUT.flush
-STDIN.read
-"""
+STALE_PROGRAM = (Path(__file__).parents[1] / "programs" / "stale_words.rb").read_text()
 
 
 def truth(process: Process) -> Dict[str, int]:

@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 import subprocess
+from pathlib import Path
 from typing import Dict
 
 import pytest
@@ -64,18 +65,7 @@ def test_parts_are_what_jcmd_says(stage: Stage, tracking: str) -> None:
     assert 0 < only(found, "tables of the garbage collector") <= collector + SLACK_BYTES
 
 
-PROGRAM = """
-const v8 = require('v8'), kept = globalThis.kept = [];
-for (let i = 0; i < 1500; i++) kept.push(Buffer.allocUnsafeSlow(20000 + i).fill(i & 255));
-for (let i = 0; i < 3000; i++) kept.push(new Uint8Array(100 + i % 50).fill(7));
-for (let i = 0; i < 300; i++) kept.push(new ArrayBuffer(4096 * (1 + i % 3)));
-for (let i = 0; i < 2000; i++) kept.push(Buffer.from('small ' + i));
-gc(); gc();
-setTimeout(() => {
-  const said = {usage: process.memoryUsage(), heap: v8.getHeapStatistics()};
-  require('fs').writeFileSync('said', JSON.stringify(said)); console.log('ready'); require('fs').readSync(0, Buffer.alloc(1));
-}, 200);
-"""
+PROGRAM = (Path(__file__).parents[1] / "programs" / "figures.js").read_text()
 LEAST, MOST = 0.99, 1.04
 """Of what node says: without the first one's rounding; with strings of C++, which look the same."""
 
