@@ -37,13 +37,11 @@ static struct cold_sum *row_of(struct cold_sums *all, uint32_t owner, uint32_t l
 {
     if (all->count && all->rows[all->last].owner == owner && all->rows[all->last].label == label)
         return &all->rows[all->last];   /* neighbours are often alike */
-    struct cold_sum *rows = with_room(all->rows, all->count, &all->room, sizeof *rows);
     uint32_t *number = tally_at(&all->numbers, ((uint64_t) owner << 32 | label) + 1);
-    all->rows = rows ? rows : all->rows;
-    if (!rows || !number)
+    if (!number || !has_room(&all->rows, all->count, &all->room, sizeof *all->rows))
         return NULL;
     if (!*number) {
-        rows[all->count] = (struct cold_sum) {.owner = owner, .label = label};
+        all->rows[all->count] = (struct cold_sum) {.owner = owner, .label = label};
         *number = (uint32_t) ++all->count;
     }
     all->last = *number - 1;

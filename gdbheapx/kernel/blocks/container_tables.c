@@ -119,11 +119,9 @@ static int find_tables(const struct search *search, uint8_t *seen, struct table 
             return 0;
         if (node >= search->locals_from || !is_table(search, &table, seen))
             continue;
-        struct table *more = with_room(*tables, *count, &room, sizeof *more);
-        if (!more)
+        if (!has_room(tables, *count, &room, sizeof table))
             return 0;
-        *tables = more;
-        more[(*count)++] = table;
+        (*tables)[(*count)++] = table;
     }
     if (*count)
         qsort(*tables, *count, sizeof **tables, by_pointers);

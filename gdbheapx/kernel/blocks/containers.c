@@ -7,21 +7,17 @@
 
 struct container *new_container(struct containers *found)
 {
-    struct container *all = with_room(found->all, found->count, &found->room, sizeof *all);
-    if (!all)
+    if (!has_room(&found->all, found->count, &found->room, sizeof *found->all))
         return NULL;
-    found->all = all;
-    all[found->count] = (struct container) {.first = found->ordered, .first_entry = found->entry_count};
-    return &all[found->count++];
+    found->all[found->count] = (struct container) {.first = found->ordered, .first_entry = found->entry_count};
+    return &found->all[found->count++];
 }
 
 int add_entry(struct containers *found, struct container *container, struct outer outer)
 {
-    struct outer *entries = with_room(found->entry_edges, found->entry_count, &found->entry_room, sizeof *entries);
-    if (!entries)
+    if (!has_room(&found->entry_edges, found->entry_count, &found->entry_room, sizeof outer))
         return 0;
-    found->entry_edges = entries;
-    entries[found->entry_count++] = outer;
+    found->entry_edges[found->entry_count++] = outer;
     container->entries++;
     return 1;
 }

@@ -21,7 +21,7 @@ struct content {
 struct contents {
     uint64_t *hashes;
     uint32_t *ids;
-    uint64_t count, room;
+    uint64_t count, id_room, hash_room;
 };
 
 /* Zeros only multiply the lane, so that many of them are passed at once. */

@@ -1,5 +1,5 @@
 /* How much of blocks is content, where a length says so: in the block itself, or beside the pointer to it. */
-#include "referrals.h"
+#include "graph.h"
 
 #include <stdlib.h>
 

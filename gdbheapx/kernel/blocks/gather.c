@@ -9,7 +9,6 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-#define PAGE 4096u
 #define PARTS_EACH 6u
 #define LATE_SECONDS 0.002
 #define MOST_PARTS (PARTS_EACH * MAX_THREADS)

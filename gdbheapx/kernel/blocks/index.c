@@ -24,11 +24,9 @@ static int add_slots(struct index *index, const uint64_t *ranges, uint64_t count
             uint32_t *place = &index->table[at - (index->low >> SLOT_SHIFT)];
             if (*place)
                 continue;
-            struct slot *slots = with_room(index->slots, index->slot_count, &index->slot_room, sizeof *slots);
-            if (!slots)
+            if (!has_room(&index->slots, index->slot_count, &index->slot_room, sizeof *index->slots))
                 return 0;
-            index->slots = slots;
-            slots[index->slot_count] = (struct slot) {.begin = at << SLOT_SHIFT, .plain_from = UINT32_MAX};
+            index->slots[index->slot_count] = (struct slot) {.begin = at << SLOT_SHIFT, .plain_from = UINT32_MAX};
             *place = ++index->slot_count;
         }
     }
@@ -100,13 +98,11 @@ int index_reserve(struct index *index, uint64_t count)
     return 1;
 }
 
-static int add_large(struct index *index, uint64_t size)
+static int add_large(struct index *index, uint32_t id, uint64_t size)
 {
-    struct large_block *large = with_room(index->large, index->large_count, &index->large_room, sizeof *large);
-    if (!large)
+    if (!has_room(&index->large, index->large_count, &index->large_room, sizeof *index->large))
         return 0;
-    index->large = large;
-    large[index->large_count++] = (struct large_block) {(uint32_t) index->blocks, size};
+    index->large[index->large_count++] = (struct large_block) {id, size};
     return 1;
 }
 
@@ -117,7 +113,7 @@ int index_add(struct index *index, uint64_t address, uint64_t size)
         || address & ((1ull << index->shift) - 1) || !size || size % 4)
         return 0;
     const int is_large = size / 4 >= SIZE_ELSEWHERE;
-    if (!index_reserve(index, 1) || (is_large && !add_large(index, size)))
+    if (!index_reserve(index, 1) || (is_large && !add_large(index, (uint32_t) index->blocks, size)))
         return -2;
     struct slot *slot = index->current = &index->slots[number - 1];
     const uint64_t place = (address - slot->begin) >> index->shift;
@@ -169,14 +165,9 @@ int index_join(struct index *index, const struct index *part)
         to->first = to->end ? to->first : from->first;
         to->end = from->end ? from->end : to->end;
     }
-    for (uint64_t i = 0; i < part->large_count; i++) {
-        const uint64_t before = index->blocks;
-        index->blocks += part->large[i].id;
-        const int added = add_large(index, part->large[i].size);
-        index->blocks = before;
-        if (!added)
+    for (uint64_t i = 0; i < part->large_count; i++)
+        if (!add_large(index, (uint32_t) index->blocks + part->large[i].id, part->large[i].size))
             return 0;
-    }
     if (part->blocks) {
         memcpy(index->sizes + index->blocks, part->sizes, (size_t) part->blocks * sizeof *index->sizes);
         index->blocks += part->blocks;

@@ -1,14 +1,15 @@
-/* What blocks are that no row knows: by the one block or variable that points to them, or by their size alone.
+/* What blocks are that no row knows: by the one block or variable that points to them, by what containers and Rust's types have in them, or
+   by their size alone.
 
    A label spreads from a block whose name is known along its pointers, to blocks that nothing else points to. A list of nodes that each
    hang on the same place of the one before has one label, however long it is. */
-#include "referrals.h"
+#include "containers.h"
 
 #include <stdlib.h>
 
 #define FEW_EDGES 16u                   /* of one node: so few are looked through once more for each */
 #define CHECK_CLOCK 16384u
-#define PLANES 4                        /* referrals.h: seen and those behind it */
+#define PLANES 4                        /* seen and those behind it */
 
 /* A node of libstdc++'s std::map and std::set, in words: colour, parent, left, right (stl_tree.h: _Rb_tree_node_base). */
 enum { PARENT = 1, LEFT, RIGHT };
@@ -17,8 +18,95 @@ enum { PARENT = 1, LEFT, RIGHT };
 #define MEMBER_ROUNDS 4u                /* containers below containers */
 #define NO_KEY UINT64_MAX
 
-enum { STEP_CONTAINERS, STEP_RUST, STEP_HINTS = STEP_RUST + RUST_STEPS, STEP_TREES, STEP_EDGES, STEP_INSIDE, STEP_BLOCKS, STEP_ROOTS,
-       STEP_MEMBERS, STEP_COPIES = STEP_MEMBERS + MEMBER_ROUNDS, STEP_MEMBERS_LEFT, STEP_SIZES, STEP_OVER };
+enum {
+    STEP_CONTAINERS, STEP_POINTERS, STEP_DYNS, STEP_BTREES, STEP_VECS, STEP_SMALL_VECS, STEP_COUNTED, STEP_HINTS, STEP_TREES, STEP_EDGES,
+    STEP_INSIDE, STEP_BLOCKS, STEP_ROOTS, STEP_MEMBERS, STEP_COPIES = STEP_MEMBERS + MEMBER_ROUNDS, STEP_MEMBERS_LEFT, STEP_SIZES, STEP_OVER
+};
+
+#define LEAST_FULL 33u                  /* of a Vec that votes or is told alone: a smaller number stands beside many a pointer */
+#define LEAST_VOTES 4u
+#define MOST_ELEMENT 4096u
+#define COUNTS_BYTES 16u                /* in front of what an Rc or Arc holds */
+#define EDGES 12u                       /* of an internal node of a BTreeMap, behind what a leaf has (InternalNode in alloc's node.rs) */
+
+#define SMALL_SIZES 1024u               /* in steps of four bytes, as the index has sizes */
+
+struct referrals {
+    struct graph *graph;
+    struct signer *signer;
+    uint8_t *known;                     /* by label: KNOWN: it has a name; BY_CONTENT: better than a size alone */
+    uint32_t known_count;
+    unsigned most_depth;
+    int has_classes;                    /* blocks come in size classes, a fifth of one may be unused; else the rest is small */
+    int containers;                     /* whose are looked for */
+    uint32_t tree_label;                /* of blocks that begin as a node of a tree would; 0: none */
+    uint32_t roots_from;
+    const struct containers *linked;    /* NULL: elements of containers are told as all others are */
+    uint64_t least_same;                /* bytes of blocks with the same content that are told as such */
+    uint64_t *seen, *seen_inside, *several, *mine;  /* one bit a block: a node points there; only to a place inside; more than one node;
+                                                       the node that is looked at was the first */
+    int counts_inside;                  /* all pointers are noted but those to any place inside */
+    uint32_t sized[SMALL_SIZES];        /* labels of blocks that are known by their size alone; 0: not yet made */
+    uint32_t *stack;
+    uint64_t depth, room;
+    uint64_t walks_left;                /* steps along chains that may turn out to be none */
+    uint64_t next;
+    unsigned step;
+    /* of a Rust program */
+    uint64_t *layouts;                  /* of trait objects: vtable, size, alignment; by vtable */
+    uint64_t layout_count;
+    uint64_t votes[VEC_ORDERS];
+    uint64_t *places;                   /* one bit for each hash of an owner's place where a Vec was found */
+    uint32_t *pointers;                 /* to each block that begins with counts, the second one 1 */
+};
+
+static uint32_t label_of(const struct referrals *work, uint32_t node)
+{
+    return work->signer->labels[node];
+}
+
+/* What the label is worth; one that was given meanwhile is a name. */
+static unsigned worth_of(const struct referrals *work, uint32_t label)
+{
+    return label > work->known_count ? KNOWN : work->known[label];
+}
+
+static int is_known(const struct referrals *work, uint32_t label)
+{
+    return worth_of(work, label) == KNOWN || worth_of(work, label) == BY_BEGIN;
+}
+
+static int may_hold(const struct referrals *work, uint64_t usable, uint64_t bytes)
+{
+    return fits_block(usable, bytes, work->has_classes);
+}
+
+/* The block that begins there and may be a container's; NO_NODE: none. */
+static uint32_t nameless_at(const struct referrals *work, uint64_t address)
+{
+    const uint32_t id = index_begin(&work->graph->index, address);
+    return id == NO_NODE || worth_of(work, label_of(work, id)) == KNOWN ? NO_NODE : id;
+}
+
+/* The block to whose begin the word at this place points, for whatever reason; NO_NODE: none. */
+static uint32_t block_at_slot(const struct graph *graph, uint32_t node, uint32_t slot)
+{
+    for (uint32_t edge = graph->offsets[node]; edge < graph->offsets[node + 1] && slot_of(graph, edge) <= slot; edge++) {
+        const uint32_t rule = EDGE_RULE(graph->to[edge]), target = EDGE_ID(graph->to[edge]);
+        if (slot_of(graph, edge) == slot)
+            return (rule == RULE_START || rule == RULE_END) && target < graph->index.blocks ? target : NO_NODE;
+    }
+    return NO_NODE;
+}
+
+/* The block has this name from now on; `kind`: one of the rows beyond the caller's. 0: no memory. */
+static int give(struct referrals *work, uint32_t id, uint64_t kind, uint64_t key, uint64_t depth)
+{
+    const uint32_t label = signer_key(work->signer, work->signer->row_count + kind, key);
+    if (label)
+        work->signer->keys[label - 1].depth = depth;
+    return signer_relabel(work->signer, &work->graph->index, id, label);
+}
 
 static size_t plane_words(const struct graph *graph)
 {
@@ -30,7 +118,9 @@ void heapx_referrals_free(struct referrals *work)
     if (!work)
         return;
     lazy_free(work->seen, PLANES * plane_words(work->graph) * sizeof *work->seen);
-    rust_free(work);
+    lazy_free(work->pointers, (size_t) work->graph->index.blocks * sizeof *work->pointers);
+    free(work->places);
+    free(work->layouts);
     free(work->stack);
     free(work->known);
     free(work);
@@ -51,11 +141,16 @@ struct referrals *heapx_referrals_new(struct graph *graph, struct signer *signer
         .containers = containers, .least_same = least_same, .linked = linked,
         .walks_left = 8 * (uint64_t) graph->index.blocks + MOST_WALKS,
         .seen = lazy_alloc(PLANES * plane_words(graph) * sizeof *work->seen),
+        .layouts = calloc(3 * (size_t) layout_count + 1, sizeof *work->layouts), .layout_count = layout_count,
+        .places = calloc((1u << PLACE_BITS) / 64, sizeof *work->places),
+        .pointers = lazy_alloc((size_t) graph->index.blocks * sizeof *work->pointers),
     };
-    if (!work->known || !work->seen || signer->blocks != graph->index.blocks || !rust_open(work, layouts, layout_count)) {
+    if (!work->known || !work->seen || !work->layouts || !work->places || !work->pointers || signer->blocks != graph->index.blocks) {
         heapx_referrals_free(work);
         return NULL;
     }
+    if (layout_count)
+        memcpy(work->layouts, layouts, 3 * (size_t) layout_count * sizeof *layouts);
     if (known_count)
         memcpy(work->known + 1, known, known_count);    /* UNKNOWN: who has no label */
     work->seen_inside = work->seen + plane_words(graph);
@@ -112,11 +207,9 @@ static void note_edges(struct referrals *work, uint32_t node)
 
 static int push(struct referrals *work, uint32_t node)
 {
-    uint32_t *stack = with_room(work->stack, work->depth, &work->room, sizeof *stack);
-    if (!stack)
+    if (!has_room(&work->stack, work->depth, &work->room, sizeof node))
         return 0;
-    work->stack = stack;
-    stack[work->depth++] = node;
+    work->stack[work->depth++] = node;
     return 1;
 }
 
@@ -398,53 +491,214 @@ static int has_spread(const struct referrals *work, uint32_t label)
     return row == REFERRED || row == ROOTED;
 }
 
-/* One step's work from `next` to `until`. 0: no memory. */
-static int some(struct referrals *work, unsigned step, uint32_t next, uint32_t until)
+/* ---- Rust ---- */
+
+/* Size and alignment; NULL: this is no vtable. */
+static const uint64_t *layout_of(const struct referrals *work, uint64_t vtable)
 {
-    const uint32_t *labels = work->signer->labels;
-    const struct hint *hints = work->signer->hints;
-    int done = 1;
-    for (; step == STEP_CONTAINERS && next < until && done; next++)
-        done = take_container(work, &hints[next], next + 1 < work->signer->hint_count ? &hints[next + 1] : NULL);
-    if (step >= STEP_RUST && step < STEP_HINTS)
-        return rust_some(work, step - STEP_RUST, next, until);
-    for (; step == STEP_HINTS && next < until && done; next++)
-        done = take_hint(work, &hints[next]);
-    for (; step == STEP_TREES && next < until && done; next++)
-        done = labels[next] != work->tree_label || !is_tree_node(work->graph, next) || give(work, next, TREE, 0, 0);
-    for (; step == STEP_EDGES && next < until; next++)
-        note_edges(work, next);
-    for (work->counts_inside |= step == STEP_INSIDE; step == STEP_INSIDE && next < until; next++)
-        if (has_bit(work->graph->weaker, next))
-            note_edges(work, next);
-    for (; step == STEP_BLOCKS && next < until && done; next++)
-        done = !is_known(work, labels[next]) || has_spread(work, labels[next]) || (spread(work, next) && drain(work));
-    for (; step == STEP_ROOTS && next < until && done; next++)
-        done = spread(work, work->roots_from + next) && drain(work);
-    for (; step >= STEP_MEMBERS && step < STEP_COPIES && next < until && done; next++)
-        done = name_members(work, &work->linked->all[next], 0);
-    for (; step == STEP_COPIES && next < until && done; next++)
-        done = take_weak(work) && take_copies(work);
-    for (; step == STEP_MEMBERS_LEFT && next < until && done; next++)
-        done = name_members(work, &work->linked->all[next], 1);
-    for (; step == STEP_SIZES && next < until && done; next++)
-        done = is_named(work, labels[next]) || (is_dense(work->graph, next) ? give(work, next, POINTERS, 0, 0) : give_size(work, next));
-    return done;
+    const uint64_t place = rows_up_to(work->layouts, work->layout_count, 3 * sizeof *work->layouts, vtable - 1);
+    return place < work->layout_count && work->layouts[3 * place] == vtable ? &work->layouts[3 * place + 1] : NULL;
 }
 
+/* A block of so many bytes, where there are no size classes: with a header of a word in front it takes a multiple of 16. */
+static int is_chunk_of(uint64_t usable, uint64_t bytes)
+{
+    const uint64_t chunk = (bytes + 23) & ~UINT64_C(15);
+    return usable + 8 == (chunk < 32 ? 32 : chunk);
+}
+
+static void count_pointers(struct referrals *work, uint32_t node)
+{
+    const struct graph *graph = work->graph;
+    for (uint32_t edge = graph->offsets[node]; edge < graph->offsets[node + 1]; edge++) {
+        const uint32_t target = EDGE_ID(graph->to[edge]), rule = EDGE_RULE(graph->to[edge]);
+        if (target < graph->index.blocks && (rule == RULE_START || rule == RULE_END)
+            && worth_of(work, label_of(work, target)) == STRONG)
+            work->pointers[target]++;
+    }
+}
+
+/* The object alone fills the block, or it does with the counts of an Rc or Arc in front. */
+static int take_dyn(struct referrals *work, const struct hint *hint)
+{
+    const uint64_t *layout = layout_of(work, hint->bytes);
+    const uint32_t id = layout ? nameless_at(work, hint->address) : NO_NODE;
+    if (id == NO_NODE)
+        return 1;
+    const uint64_t usable = index_size(&work->graph->index, id), bytes = layout[0];
+    const uint64_t counted = bytes + (layout[1] > COUNTS_BYTES ? layout[1] : COUNTS_BYTES);
+    const unsigned worth = worth_of(work, label_of(work, id));
+    const int may_count = (worth == COUNTS || worth == STRONG) && may_hold(work, usable, counted);
+    if (may_count && (!may_hold(work, usable, bytes) || is_chunk_of(usable, counted) || !is_chunk_of(usable, bytes)))
+        return give(work, id, SHARED_DYNS, hint->bytes, 0);
+    return !may_hold(work, usable, bytes) || give(work, id, DYNS, hint->bytes, 0);
+}
+
+/* A full Vec<u8> or String votes for the order of its words. */
+static void vote(struct referrals *work, const struct hint *hint)
+{
+    const struct graph *graph = work->graph;
+    const uint32_t id = index_begin(&graph->index, hint->address);
+    if (id != NO_NODE && may_hold(work, index_size(&graph->index, id), vec_capacity(hint)))
+        work->votes[vec_order(hint)]++;
+}
+
+/* The order that they voted for; VEC_ORDERS: none. A string of libstdc++, {block, length, capacity}, votes for the order of older
+   compilers: beside C++ only the other one can be told. */
+static unsigned elected(const struct referrals *work)
+{
+    const uint64_t *votes = work->votes;
+    if (work->containers & CPLUSPLUS)
+        return votes[CAPACITY_POINTER_LENGTH] >= LEAST_VOTES ? CAPACITY_POINTER_LENGTH : VEC_ORDERS;
+    const unsigned most = votes[POINTER_CAPACITY_LENGTH] > votes[CAPACITY_POINTER_LENGTH];
+    return votes[most] >= LEAST_VOTES && votes[most] >= 4 * votes[!most] ? most : VEC_ORDERS;
+}
+
+/* Elements of some size, a multiple of their alignment, are so many that they fill the block. */
+static int may_be_full(const struct referrals *work, uint64_t usable, uint64_t capacity)
+{
+    const uint64_t element = usable / capacity & ~UINT64_C(3);
+    return may_hold(work, usable, capacity) || may_hold(work, usable, 2 * capacity)
+           || (element && element <= MOST_ELEMENT && may_hold(work, usable, element * capacity));
+}
+
+/* A large Vec is told by itself, and tells that its owner has one in this place; a small one is told where its owner has one. */
+static int take_vec(struct referrals *work, const struct hint *hint, int is_small)
+{
+    uint64_t *places = work->places;
+    const uint64_t capacity = vec_capacity(hint);
+    const uint32_t place = vec_place(hint);
+    if (hint->kind != VECS || vec_order(hint) != elected(work) || (capacity < LEAST_FULL) != is_small)
+        return 1;
+    if (is_small && !(places[place >> 6] >> (place & 63) & 1))
+        return 1;
+    const uint32_t id = nameless_at(work, hint->address);
+    const uint64_t usable = id != NO_NODE ? index_size(&work->graph->index, id) : 0;
+    if (id == NO_NODE || !may_be_full(work, usable, capacity))
+        return 1;
+    /* An array of structs has small numbers beside other pointers, too. */
+    if (is_small && place & 1 && worth_of(work, label_of(work, id)) != BY_CONTENT && (usable == 24 || !may_hold(work, usable, capacity)))
+        return 1;
+    places[place >> 6] |= UINT64_C(1) << (place & 63);
+    return give(work, id, VECS, vec_order(hint), 0);
+}
+
+/* The block to which an edge of an internal node leads, if that is a child of it, which says whose child it is. */
+static uint32_t child_of(const struct referrals *work, uint32_t node, uint32_t edge, uint64_t leaf)
+{
+    const struct graph *graph = work->graph;
+    const uint32_t rule = EDGE_RULE(graph->to[edge]), child = EDGE_ID(graph->to[edge]);
+    if ((rule != RULE_START && rule != RULE_END) || child >= graph->index.blocks || block_at_slot(graph, child, 0) != node)
+        return NO_NODE;
+    const uint64_t usable = index_size(&graph->index, child);
+    return may_hold(work, usable, leaf) || may_hold(work, usable, leaf + 8 * EDGES) ? child : NO_NODE;
+}
+
+/* An internal node of a BTreeMap: what a leaf has, then up to twelve children, at least two; each begins with a pointer to it. */
+static int take_btree(struct referrals *work, uint32_t node)
+{
+    const struct graph *graph = work->graph;
+    const uint64_t usable = index_size(&graph->index, node);
+    const uint32_t end = graph->offsets[node + 1];
+    for (uint32_t edge = graph->offsets[node]; edge < end; edge++) {
+        const uint64_t first = slot_of(graph, edge), leaf = 8 * first;
+        if (first < 2 || usable == 24 || !may_hold(work, usable, leaf + 8 * EDGES))
+            continue;
+        uint32_t until = edge;
+        while (until < end && until - edge < EDGES && slot_of(graph, until) == first + (until - edge)
+               && child_of(work, node, until, leaf) != NO_NODE)
+            until++;
+        if (until - edge < 2)
+            continue;
+        for (uint32_t one = edge; one < until; one++)
+            if (!is_known(work, label_of(work, EDGE_ID(graph->to[one]))) && !give(work, EDGE_ID(graph->to[one]), BTREES, 0, 0))
+                return 0;
+        return is_known(work, label_of(work, node)) || give(work, node, BTREES, 0, 0);
+    }
+    return 1;
+}
+
+/* As many pointers lead to it as it counts, more than one. */
+static int take_counted(struct referrals *work, uint32_t node)
+{
+    const uint32_t label = label_of(work, node);
+    const uint32_t pointers = work->pointers[node];
+    if (pointers < 2 || worth_of(work, label) != STRONG || work->signer->keys[label - 1].key != pointers)
+        return 1;
+    return give(work, node, COUNTED, 0, 0);
+}
+
+/* ---- step by step ---- */
+
+/* One block, node, hint or container of a step. 0: no memory. */
+static int take_one(struct referrals *work, uint32_t at)
+{
+    struct signer *signer = work->signer;
+    const struct hint *hint = signer->hints + at;
+    const uint32_t label = at < work->graph->index.blocks ? label_of(work, at) : 0;
+    switch (work->step) {
+    case STEP_CONTAINERS:
+        return take_container(work, hint, at + 1 < signer->hint_count ? hint + 1 : NULL);
+    case STEP_POINTERS:
+        count_pointers(work, at);
+        return 1;
+    case STEP_DYNS:
+        if (hint->kind == VECS && vec_is_full(hint) && vec_capacity(hint) >= LEAST_FULL)
+            vote(work, hint);
+        return hint->kind != DYNS || take_dyn(work, hint);
+    case STEP_BTREES:
+        return take_btree(work, at);
+    case STEP_VECS:
+    case STEP_SMALL_VECS:
+        return take_vec(work, hint, work->step == STEP_SMALL_VECS);
+    case STEP_COUNTED:
+        return take_counted(work, at);
+    case STEP_HINTS:
+        return take_hint(work, hint);
+    case STEP_TREES:
+        return label != work->tree_label || !is_tree_node(work->graph, at) || give(work, at, TREE, 0, 0);
+    case STEP_EDGES:
+        note_edges(work, at);
+        return 1;
+    case STEP_INSIDE:
+        work->counts_inside = 1;
+        if (has_bit(work->graph->weaker, at))
+            note_edges(work, at);
+        return 1;
+    case STEP_BLOCKS:
+        return !is_known(work, label) || has_spread(work, label) || (spread(work, at) && drain(work));
+    case STEP_ROOTS:
+        return spread(work, work->roots_from + at) && drain(work);
+    case STEP_COPIES:
+        return take_weak(work) && take_copies(work);
+    case STEP_SIZES:
+        return is_named(work, label) || (is_dense(work->graph, at) ? give(work, at, POINTERS, 0, 0) : give_size(work, at));
+    default:
+        return name_members(work, &work->linked->all[at], work->step == STEP_MEMBERS_LEFT);
+    }
+}
+
+/* So many a step has. */
 static uint64_t end_of(const struct referrals *work)
 {
     const struct graph *graph = work->graph;
-    if (work->step >= STEP_RUST && work->step < STEP_HINTS)
-        return rust_end(work, work->step - STEP_RUST);
-    if ((work->step >= STEP_MEMBERS && work->step < STEP_COPIES) || work->step == STEP_MEMBERS_LEFT)
-        return work->linked ? work->linked->count : 0;
+    const uint64_t hints = work->signer->hint_count, blocks = graph->index.blocks;
+    const int has_rust = work->containers & RUST;
     switch (work->step) {
     case STEP_CONTAINERS:
     case STEP_HINTS:
-        return work->containers ? work->signer->hint_count : 0;
+        return work->containers ? hints : 0;
+    case STEP_POINTERS:
+        return has_rust ? graph->nodes : 0;
+    case STEP_DYNS:
+    case STEP_VECS:
+    case STEP_SMALL_VECS:
+        return has_rust ? hints : 0;
+    case STEP_BTREES:
+    case STEP_COUNTED:
+        return has_rust ? blocks : 0;
     case STEP_TREES:
-        return work->tree_label ? graph->index.blocks : 0;
+        return work->tree_label ? blocks : 0;
     case STEP_EDGES:
     case STEP_INSIDE:
         return graph->nodes;
@@ -452,8 +706,11 @@ static uint64_t end_of(const struct referrals *work)
         return graph->nodes - work->roots_from;
     case STEP_COPIES:
         return 1;
+    case STEP_BLOCKS:
+    case STEP_SIZES:
+        return blocks;
     default:
-        return graph->index.blocks;
+        return work->linked ? work->linked->count : 0;
     }
 }
 
@@ -461,19 +718,14 @@ static uint64_t end_of(const struct referrals *work)
 int64_t heapx_referrals_slice(struct referrals *work, double seconds)
 {
     const double deadline = clock_now() + seconds;
-    while (work->step < STEP_OVER) {
-        const uint64_t end = end_of(work), until = end - work->next < CHECK_CLOCK ? end : work->next + CHECK_CLOCK;
-        const unsigned step = work->step;
-        if (!some(work, step, (uint32_t) work->next, (uint32_t) until))
-            return NO_MEMORY;
-        work->next = until;
-        if (until < end) {
-            if (clock_now() > deadline)
+    for (; work->step < STEP_OVER; work->step++, work->next = 0) {
+        const uint64_t end = end_of(work);
+        while (work->next < end) {
+            if (!take_one(work, (uint32_t) work->next++))
+                return NO_MEMORY;
+            if (work->next % CHECK_CLOCK == 0 && work->next < end && clock_now() > deadline)
                 return 1;
-            continue;
         }
-        work->step++;
-        work->next = 0;
     }
     return 0;
 }

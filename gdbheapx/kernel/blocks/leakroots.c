@@ -8,6 +8,7 @@
    lead to all of it. Who holds it leads to it. */
 #include "containers.h"
 #include "marks.h"
+#include "tally.h"
 
 enum { STEP_PREDECESSORS, STEP_FREE_STARTS, STEP_OTHER_STARTS, STEP_AGAIN, STEP_OVER };
 
@@ -135,24 +136,20 @@ static void find_predecessors(const struct graph *graph, struct leak_roots *root
 
 static int add_start(struct leak_roots *roots, uint32_t id)
 {
-    uint32_t *starts = with_room(roots->starts, roots->start_count, &roots->start_room, sizeof *starts);
-    if (!starts)
+    if (!has_room(&roots->starts, roots->start_count, &roots->start_room, sizeof id))
         return 0;
-    roots->starts = starts;
-    starts[roots->start_count++] = id;
+    roots->starts[roots->start_count++] = id;
     return 1;
 }
 
 static int add_root(struct leak_roots *roots, uint32_t id)
 {
-    struct leak_start *all = with_room(roots->roots, roots->root_count, &roots->root_room, sizeof *all);
-    if (!all)
+    if (!has_room(&roots->roots, roots->root_count, &roots->root_room, sizeof *roots->roots))
         return 0;
-    roots->roots = all;
     const struct container *lost = lost_of(roots, id);
     if (lost && id == first_of(roots, lost) && roots->is_lost[roots->containers->of[id] - 1] == LEADS_BACK)
         set_bit(roots->pointed, id);
-    all[roots->root_count++] = (struct leak_start) {has_bit(roots->pointed, id) ? id | IS_CYCLE : id, 0, 0};
+    roots->roots[roots->root_count++] = (struct leak_start) {has_bit(roots->pointed, id) ? id | IS_CYCLE : id, 0, 0};
     return 1;
 }
 
@@ -264,69 +261,35 @@ uint64_t heapx_leak_roots_result(const struct graph *graph, struct leak_root *ou
 
 /* ---- groups ---- */
 
-/* Roots of leaks by size and by what they are: there may be millions of them. */
-
-#define FIRST_PLACES 256u
-
+/* Roots by size and by what they are: there may be millions of them. */
 struct leak_group_row {
     struct leak_group group;
     uint64_t samples[LEAK_SAMPLES]; /* the first ones, NO_NODE behind the last */
 };
 
 struct leak_groups {
-    struct leak_group_row *rows;
-    uint32_t *places;               /* by hash: number of the row + 1, or 0 */
-    uint64_t count, place_count;    /* place_count: a power of two, at least twice the count */
+    struct tally sizes;             /* by size and whether it is a cycle, + 1: a number */
+    struct tally numbers;           /* by that number and a label: the row + 1 */
+    struct grown rows;
 };
 
-static uint64_t hash_of(const struct leak_group *group)
-{
-    return ((group->size_bytes * 2 + group->is_cycle) * 0x9e3779b97f4a7c15ull + group->label) * 0x9e3779b97f4a7c15ull >> 20;
-}
-
-static void enter(struct leak_groups *groups, uint32_t row)
-{
-    uint64_t place = hash_of(&groups->rows[row].group);
-    while (groups->places[place & (groups->place_count - 1)])
-        place++;
-    groups->places[place & (groups->place_count - 1)] = row + 1;
-}
-
-static int grow(struct leak_groups *groups)
-{
-    const uint64_t places = groups->place_count ? 2 * groups->place_count : FIRST_PLACES;
-    struct leak_group_row *rows = realloc(groups->rows, (size_t) (places / 2) * sizeof *rows);
-    uint32_t *table = calloc((size_t) places, sizeof *table);
-    groups->rows = rows ? rows : groups->rows;
-    if (!rows || !table) {
-        free(table);
-        return 0;
-    }
-    free(groups->places);
-    groups->places = table;
-    groups->place_count = places;
-    for (uint32_t row = 0; row < groups->count; row++)
-        enter(groups, row);
-    return 1;
-}
-
-/* The group of roots of this size and label; NULL: no memory. */
+/* The group of roots like this one; NULL: no memory. */
 static struct leak_group_row *group_of(struct leak_groups *groups, const struct leak_group *key)
 {
-    const struct leak_group_row fresh = {*key, {NO_NODE, NO_NODE, NO_NODE, NO_NODE, NO_NODE}};
-    if (2 * (groups->count + 1) > groups->place_count && !grow(groups))
+    uint32_t *size = tally_at(&groups->sizes, (key->size_bytes << 1 | key->is_cycle) + 1);
+    if (!size)
         return NULL;
-    for (uint64_t place = hash_of(key);; place++) {
-        const uint32_t number = groups->places[place & (groups->place_count - 1)];
-        if (!number)
-            break;
-        const struct leak_group *group = &groups->rows[number - 1].group;
-        if (group->size_bytes == key->size_bytes && group->is_cycle == key->is_cycle && group->label == key->label)
-            return &groups->rows[number - 1];
-    }
-    groups->rows[groups->count] = fresh;
-    enter(groups, (uint32_t) groups->count);
-    return &groups->rows[groups->count++];
+    *size = *size ? *size : groups->sizes.used;
+    uint32_t *number = tally_at(&groups->numbers, (uint64_t) *size << 32 | key->label);
+    if (!number)
+        return NULL;
+    if (*number)
+        return (struct leak_group_row *) groups->rows.items + *number - 1;
+    struct leak_group_row *row = grown_add(&groups->rows, sizeof *row);
+    if (row)
+        *row = (struct leak_group_row) {*key, {NO_NODE, NO_NODE, NO_NODE, NO_NODE, NO_NODE}};
+    *number = (uint32_t) groups->rows.count;
+    return row;
 }
 
 /* The roots are found: their ids, of at most `room`. Returns how many there are. */
@@ -343,31 +306,27 @@ uint64_t heapx_leak_root_ids(const struct graph *graph, uint32_t *out, uint64_t 
 int64_t heapx_leak_groups(const struct graph *graph, const uint32_t *labels, struct leak_group_row *out, uint64_t room)
 {
     const struct leak_roots *roots = graph->marks->leak_roots;
-    struct leak_groups groups = {NULL, NULL, 0, 0};
-    int64_t count = 0;
-    for (uint64_t i = 0; i < roots->root_count; i++) {
+    struct leak_groups groups = {.rows = {NULL, 0, 0}};
+    int done = tally_open(&groups.sizes, LEAST_TALLY) & tally_open(&groups.numbers, LEAST_TALLY);
+    for (uint64_t i = 0; i < roots->root_count && done; i++) {
         const struct leak_start *root = &roots->roots[i];
         const uint32_t id = root->id & ~IS_CYCLE;
         const uint64_t size = index_size(&graph->index, id);
         const struct leak_group key = {.size_bytes = size, .is_cycle = (root->id & IS_CYCLE) != 0, .label = labels ? labels[i] : 0};
         struct leak_group_row *row = group_of(&groups, &key);
-        if (!row) {
-            count = NO_MEMORY;
+        done = row != NULL;
+        if (!done)
             break;
-        }
         if (row->group.roots < LEAK_SAMPLES)
             row->samples[row->group.roots] = id;
         row->group.roots++;
         row->group.blocks_behind += root->blocks - 1;
         row->group.bytes_behind += root->bytes - size;
     }
-    if (!count) {
-        count = (int64_t) groups.count;
-        if (room)
-            memcpy(out, groups.rows, (size_t) (room < groups.count ? room : groups.count) * sizeof *out);
-    }
-    free(groups.rows);
-    free(groups.places);
+    const int64_t count = done ? (int64_t) grown_copy(&groups.rows, sizeof *out, out, room) : NO_MEMORY;
+    free(groups.rows.items);
+    tally_close(&groups.sizes);
+    tally_close(&groups.numbers);
     return count;
 }
 

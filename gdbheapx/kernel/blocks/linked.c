@@ -105,11 +105,9 @@ static struct field_sum *sum_at(struct finder *finder, uint64_t key)
     if (!number)
         return NULL;
     if (!*number) {
-        struct field_sum *sums = with_room(finder->sums, finder->sum_count, &finder->sum_room, sizeof *sums);
-        if (!sums)
+        if (!has_room(&finder->sums, finder->sum_count, &finder->sum_room, sizeof *finder->sums))
             return NULL;
-        finder->sums = sums;
-        sums[finder->sum_count] = (struct field_sum) {0};
+        finder->sums[finder->sum_count] = (struct field_sum) {0};
         *number = ++finder->sum_count;
     }
     return &finder->sums[*number - 1];

@@ -3,12 +3,10 @@
 
 int spread_push(struct spread *spread, uint32_t node)
 {
-    uint32_t *stack = with_dense_room(spread->stack, spread->depth, &spread->room, sizeof *stack);
-    if (!stack)
+    if (!has_dense_room(&spread->stack, spread->depth, &spread->room, sizeof node))
         return 0;
-    spread->stack = stack;
     mark(spread, node);
-    stack[spread->depth++] = node;
+    spread->stack[spread->depth++] = node;
     return 1;
 }
 

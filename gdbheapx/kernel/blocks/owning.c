@@ -9,6 +9,77 @@
 #define CONTROL_GROUP 16u
 #define FAR_WORDS UINT16_MAX            /* from so many words on all is taken to be live */
 
+/* ---- notes ---- */
+
+/* What may be a string or a vector, as it is noted while memory is read. Without room for one more none of the notes is of use. */
+static void note(struct stale *stale, struct grown *list, const void *one, size_t size)
+{
+    void *place = grown_add(list, size);
+    stale->is_lost |= !place;
+    if (place)
+        memcpy(place, one, size);
+}
+
+void stale_body(struct stale *stale, uint64_t address, uint64_t from, uint64_t room, unsigned kind)
+{
+    const struct stale_body body = {address, (uint32_t) room, (uint32_t) from & (INT32_MAX >> 1), kind & 3};
+    note(stale, &stale->bodies, &body, sizeof body);
+}
+
+void stale_word(struct stale *stale, uint64_t address, uint64_t room, uint64_t node, uint64_t slot)
+{
+    const struct stale_word word = {address, (uint32_t) room, (uint32_t) node, (uint32_t) slot};
+    if (slot <= UINT32_MAX)
+        note(stale, &stale->words, &word, sizeof word);
+}
+
+void stale_table(struct stale *stale, uint64_t control, uint64_t mask, uint64_t node)
+{
+    const struct stale_table table = {control, (uint32_t) node, 64u - (unsigned) __builtin_clzll(mask)};
+    note(stale, &stale->tables, &table, sizeof table);
+}
+
+void stale_tail(struct stale *stale, uint64_t node, uint64_t slot, int32_t count)
+{
+    const struct stale_tail tail = {(uint32_t) node, (uint32_t) slot, count};
+    note(stale, &stale->tails, &tail, sizeof tail);
+}
+
+/* All but the tails, about which a runtime is asked. */
+static void stale_settle(struct stale *stale)
+{
+    free(stale->tables.items);
+    free(stale->bodies.items);
+    free(stale->words.items);
+    *stale = (struct stale) {.tails = stale->tails};
+}
+
+void stale_free(struct stale *stale)
+{
+    stale_settle(stale);
+    free(stale->tails.items);
+    memset(stale, 0, sizeof *stale);
+}
+
+void stale_join(struct stale *stale, const struct stale *part, uint64_t node)
+{
+    const struct stale_body *bodies = part->bodies.items;
+    const struct stale_word *words = part->words.items;
+    const struct stale_table *tables = part->tables.items;
+    const struct stale_tail *tails = part->tails.items;
+    for (uint64_t i = 0; i < part->bodies.count; i++)
+        note(stale, &stale->bodies, &bodies[i], sizeof *bodies);
+    for (uint64_t i = 0; i < part->words.count; i++)
+        stale_word(stale, words[i].address, words[i].room, node + words[i].node, words[i].slot);
+    for (uint64_t i = 0; i < part->tables.count; i++)
+        stale_table(stale, tables[i].control, (UINT64_C(1) << tables[i].power) - 1, node + tables[i].node);
+    for (uint64_t i = 0; i < part->tails.count; i++)
+        stale_tail(stale, node + tails[i].node, tails[i].slot, tails[i].count);
+    stale->is_lost |= part->is_lost;
+}
+
+/* ---- edges that own nothing ---- */
+
 /* The block that begins there and was made for so many bytes; NO_NODE: none. */
 static uint32_t block_for(const struct graph *graph, uint64_t address, uint64_t room)
 {
@@ -30,8 +101,8 @@ static int set_unowning(struct graph *graph, uint64_t edge)
    ENTRIES. */
 static void find_ends(const struct graph *graph, uint16_t *ends, struct spread *tables)
 {
-    for (uint64_t i = 0; i < graph->stale.body_count; i++) {
-        const struct stale_body *body = &graph->stale.bodies[i];
+    for (uint64_t i = 0; i < graph->stale.bodies.count; i++) {
+        const struct stale_body *body = (const struct stale_body *) graph->stale.bodies.items + i;
         const uint32_t id = block_for(graph, body->address, body->room);
         if (id == NO_NODE || graph->offsets[id] == graph->offsets[id + 1])
             continue;
@@ -57,8 +128,8 @@ static int mark_bodies(struct graph *graph, const uint16_t *ends)
 
 static int mark_words(struct graph *graph, const struct spread *tables)
 {
-    for (uint64_t i = 0; i < graph->stale.word_count; i++) {
-        const struct stale_word *word = &graph->stale.words[i];
+    for (uint64_t i = 0; i < graph->stale.words.count; i++) {
+        const struct stale_word *word = (const struct stale_word *) graph->stale.words.items + i;
         const int has_block = word->address != HOLE && word->address;
         if (has_block ? block_for(graph, word->address, word->room) == NO_NODE : word->address && !is_marked(tables, word->node))
             continue;
@@ -86,8 +157,8 @@ static int is_table_in(const struct graph *graph, uint32_t id, uint64_t offset, 
 /* A pointer to the middle of such a table is the one that holds and owns it. */
 static void mark_tables(struct graph *graph)
 {
-    for (uint64_t i = 0; i < graph->stale.table_count; i++) {
-        const struct stale_table *table = &graph->stale.tables[i];
+    for (uint64_t i = 0; i < graph->stale.tables.count; i++) {
+        const struct stale_table *table = (const struct stale_table *) graph->stale.tables.items + i;
         uint64_t offset = 0;
         const uint32_t id = index_at(&graph->index, table->control, &offset);
         if (id == NO_NODE || !is_table_in(graph, id, offset, UINT64_C(1) << table->power))
@@ -139,7 +210,7 @@ int heapx_graph_find_unowning(struct graph *graph)
         return 0;
     }
     int done = spread_open(&tables, graph->nodes);
-    if (done && graph->stale.body_count) {
+    if (done && graph->stale.bodies.count) {
         uint16_t *ends = lazy_alloc((size_t) graph->index.blocks * sizeof *ends + 8);
         done = ends != NULL;
         if (done) {
@@ -152,76 +223,6 @@ int heapx_graph_find_unowning(struct graph *graph)
     spread_close(&tables);
     stale_settle(&graph->stale);
     return done ? 0 : NO_MEMORY;
-}
-
-/* ---- notes ---- */
-
-/* What may be a string or a vector, as it is noted while memory is read: see stale.h. */
-
-/* Room for one more; without it none of the notes is of use. */
-static int has_room(struct stale *stale, void **items, uint64_t count, uint64_t *room, size_t size)
-{
-    if (count < *room)
-        return 1;
-    const uint64_t wanted = *room ? *room + *room / 2 : 1024;
-    void *more = realloc(*items, (size_t) wanted * size);
-    stale->is_lost |= !more;
-    *items = more ? more : *items;
-    *room = more ? wanted : *room;
-    return more != NULL;
-}
-
-void stale_body(struct stale *stale, uint64_t address, uint64_t from, uint64_t room, unsigned kind)
-{
-    if (has_room(stale, (void **) &stale->bodies, stale->body_count, &stale->body_room, sizeof *stale->bodies))
-        stale->bodies[stale->body_count++] = (struct stale_body) {address, (uint32_t) room, (uint32_t) from & (INT32_MAX >> 1), kind & 3};
-}
-
-void stale_word(struct stale *stale, uint64_t address, uint64_t room, uint64_t node, uint64_t slot)
-{
-    if (slot <= UINT32_MAX && has_room(stale, (void **) &stale->words, stale->word_count, &stale->word_room, sizeof *stale->words))
-        stale->words[stale->word_count++] = (struct stale_word) {address, (uint32_t) room, (uint32_t) node, (uint32_t) slot};
-}
-
-void stale_table(struct stale *stale, uint64_t control, uint64_t mask, uint64_t node)
-{
-    if (has_room(stale, (void **) &stale->tables, stale->table_count, &stale->table_room, sizeof *stale->tables))
-        stale->tables[stale->table_count++] = (struct stale_table) {control, (uint32_t) node, 64u - (unsigned) __builtin_clzll(mask)};
-}
-
-void stale_tail(struct stale *stale, uint64_t node, uint64_t slot, int32_t count)
-{
-    if (has_room(stale, (void **) &stale->tails, stale->tail_count, &stale->tail_room, sizeof *stale->tails))
-        stale->tails[stale->tail_count++] = (struct stale_tail) {(uint32_t) node, (uint32_t) slot, count};
-}
-
-void stale_settle(struct stale *stale)
-{
-    struct stale tails = {.tails = stale->tails, .tail_count = stale->tail_count, .tail_room = stale->tail_room};
-    free(stale->tables);
-    free(stale->bodies);
-    free(stale->words);
-    *stale = tails;
-}
-
-void stale_free(struct stale *stale)
-{
-    stale_settle(stale);
-    free(stale->tails);
-    memset(stale, 0, sizeof *stale);
-}
-
-void stale_join(struct stale *stale, const struct stale *part, uint64_t node)
-{
-    for (uint64_t i = 0; i < part->body_count; i++)
-        stale_body(stale, part->bodies[i].address, part->bodies[i].from, part->bodies[i].room, part->bodies[i].kind);
-    for (uint64_t i = 0; i < part->word_count; i++)
-        stale_word(stale, part->words[i].address, part->words[i].room, node + part->words[i].node, part->words[i].slot);
-    for (uint64_t i = 0; i < part->table_count; i++)
-        stale_table(stale, part->tables[i].control, (UINT64_C(1) << part->tables[i].power) - 1, node + part->tables[i].node);
-    for (uint64_t i = 0; i < part->tail_count; i++)
-        stale_tail(stale, node + part->tails[i].node, part->tails[i].slot, part->tails[i].count);
-    stale->is_lost |= part->is_lost;
 }
 
 /* ---- by runtimes ---- */
@@ -278,8 +279,8 @@ void heapx_graph_pass_by(struct graph *graph, uint32_t node, uint64_t slot)
    has none, or no count of them. */
 static void end_objects(struct graph *graph, const uint32_t *labels, const uint64_t *ends, uint64_t label_count)
 {
-    for (uint64_t i = 0; i < graph->stale.tail_count; i++) {
-        const struct stale_tail *tail = &graph->stale.tails[i];
+    for (uint64_t i = 0; i < graph->stale.tails.count; i++) {
+        const struct stale_tail *tail = (const struct stale_tail *) graph->stale.tails.items + i;
         const uint64_t end = tail->node < graph->index.blocks && labels[tail->node] < label_count ? ends[labels[tail->node]] : 0;
         const uint64_t count = (uint64_t) (tail->count < 0 ? -(int64_t) tail->count : tail->count);
         if (end && 8 * (uint64_t) tail->slot >= (end >> 8) + (end & 0xff) * count)

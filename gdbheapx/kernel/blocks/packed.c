@@ -188,12 +188,10 @@ static int add_range(struct ranges *ranges, uint64_t begin, uint64_t end)
         }
         return 1;
     }
-    uint64_t *bounds = with_room(ranges->bounds, ranges->count, &ranges->room, 2 * sizeof *bounds);
-    if (!bounds)
+    if (!has_room(&ranges->bounds, ranges->count, &ranges->room, 2 * sizeof *ranges->bounds))
         return 0;
-    ranges->bounds = bounds;
-    bounds[2 * ranges->count] = begin;
-    bounds[2 * ranges->count++ + 1] = end;
+    ranges->bounds[2 * ranges->count] = begin;
+    ranges->bounds[2 * ranges->count++ + 1] = end;
     ranges->slots += (end - begin) >> SLOT_SHIFT;
     return 1;
 }

@@ -253,11 +253,9 @@ static struct pin_key first_of(struct pins *pins, unsigned *count)
 
 static int add_pin(struct place *place, const struct pin *pin)
 {
-    struct pin *pins = with_room(place->pins, place->count, &place->room, sizeof *pins);
-    if (!pins)
+    if (!has_room(&place->pins, place->count, &place->room, sizeof *pin))
         return 0;
-    place->pins = pins;
-    pins[place->count++] = *pin;
+    place->pins[place->count++] = *pin;
     return 1;
 }
 

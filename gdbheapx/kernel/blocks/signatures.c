@@ -155,11 +155,9 @@ static inline int keep_label(struct signer *signer, uint32_t label)
 {
     if (!signer->keeps_labels)
         return 0;
-    uint32_t *labels = with_dense_room(signer->labels, signer->blocks, &signer->room, sizeof *labels);
-    if (!labels)
+    if (!has_dense_room(&signer->labels, signer->blocks, &signer->room, sizeof label))
         return NO_MEMORY;
-    signer->labels = labels;
-    labels[signer->blocks++] = label;
+    signer->labels[signer->blocks++] = label;
     return 0;
 }
 
@@ -288,13 +286,10 @@ int signer_sign(struct signer *signer, uint64_t address, uint64_t usable, const 
 
 void signer_hint(struct signer *signer, uint64_t address, uint64_t bytes, unsigned kind)
 {
-    struct hint *hints = with_dense_room(signer->hints, signer->hint_count, &signer->hint_room, sizeof *hints);
-    if (!hints) {
+    if (has_dense_room(&signer->hints, signer->hint_count, &signer->hint_room, sizeof *signer->hints))
+        signer->hints[signer->hint_count++] = (struct hint) {.address = address, .bytes = bytes, .kind = kind};
+    else
         signer->lost_hints = 1;
-        return;
-    }
-    signer->hints = hints;
-    hints[signer->hint_count++] = (struct hint) {.address = address, .bytes = bytes, .kind = kind};
 }
 
 #define LEAST_LOAD 0x3d4ccccdu          /* 0.05f and 100.0f: what a program may choose as the load of a table */
@@ -633,4 +628,42 @@ uint32_t *heapx_signer_labels(struct signer *signer, uint64_t *count)
 {
     *count = signer->blocks;
     return signer->labels;
+}
+
+/* ---- vtables of Rust ---- */
+
+static int by_number(const void *one, const void *other)
+{
+    const uint64_t a = *(const uint64_t *) one, b = *(const uint64_t *) other;
+    return (a > b) - (a < b);
+}
+
+/* `out`: what stands beside pointers and may be a vtable, each once, at most `room`. Returns how many there are; UINT64_MAX: no memory. */
+uint64_t heapx_signer_vtables(const struct signer *signer, uint64_t *out, uint64_t room)
+{
+    uint64_t count = 0, different = 0, before = 0;
+    for (uint64_t i = 0; i < signer->hint_count; i++) {
+        const struct hint *hint = &signer->hints[i];
+        count += hint->kind == DYNS && hint->bytes != before;
+        before = hint->kind == DYNS ? hint->bytes : before;
+    }
+    uint64_t *found = malloc((size_t) (count + 1) * sizeof *found);
+    if (!found)
+        return UINT64_MAX;
+    count = before = 0;
+    for (uint64_t i = 0; i < signer->hint_count; i++) {
+        const struct hint *hint = &signer->hints[i];
+        if (hint->kind == DYNS && hint->bytes != before)
+            found[count++] = before = hint->bytes;
+    }
+    qsort(found, (size_t) count, sizeof *found, by_number);
+    for (uint64_t i = 0; i < count; i++) {
+        if (i && found[i] == found[i - 1])
+            continue;
+        if (different < room)
+            out[different] = found[i];
+        different++;
+    }
+    free(found);
+    return different;
 }

@@ -90,6 +90,17 @@ static inline void signer_count(struct signer *signer, uint32_t label, uint64_t 
     count_block(&signer->keys[label - 1], address, usable);
 }
 
+#define PAGE 4096u
+#define LEAST_MAPPED (128u << 10)       /* a block of this size may be a mapping of its own, of whole pages */
+
+/* So many bytes were asked for when the block was made, as far as its size tells. */
+static inline int fits_block(uint64_t usable, uint64_t bytes, int has_classes)
+{
+    const uint64_t rest = usable - bytes;
+    return bytes <= usable && (rest < 32 || usable == 24 || (has_classes && rest <= usable / 5 + 16)
+                               || (usable >= LEAST_MAPPED && rest < 2 * PAGE));
+}
+
 #define LEAST_CAPACITY 16u              /* of a string with a block of its own: a shorter one lies in its owner (libstdc++, C++11 ABI) */
 #define MOST_CONTAINER_BYTES (1ull << 40)
 

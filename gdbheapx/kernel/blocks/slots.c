@@ -496,12 +496,9 @@ static struct block_state pools_state(const struct block_source *self)
     const uint64_t run = pools->run, at = pools->at, next = pools_step(rest);
     rest->run = run;
     rest->at = at;
-    if (pools->cell < pools->pool.carved) {
-        const struct block_state inside = {0, STOP_END, pools->begin + POOL_HEADER_BYTES + pools->cell * pools->pool.size};
-        return inside;
-    }
-    const struct block_state state = {!next, STOP_END, next ? next : pools->count ? pools->runs[2 * pools->count - 1] : 0};
-    return state;
+    if (pools->cell < pools->pool.carved)
+        return (struct block_state) {0, STOP_END, pools->begin + POOL_HEADER_BYTES + pools->cell * pools->pool.size};
+    return (struct block_state) {!next, STOP_END, next ? next : pools->count ? pools->runs[2 * pools->count - 1] : 0};
 }
 
 static void pools_free(struct block_source *self)
@@ -525,8 +522,7 @@ struct block_source *heapx_pool_blocks(const struct source *memory, int little_e
     struct pools *pools = bytes <= MOST_POOL && bytes >= POOL_HEADER_BYTES ? calloc(1, sizeof *pools) : NULL;
     if (!pools)
         return NULL;
-    const struct block_source source = {0, pools_next, pools_state, pools_free, pools_lend, 0, NULL};
-    pools->source = source;
+    pools->source = (struct block_source) {0, pools_next, pools_state, pools_free, pools_lend, 0, NULL};
     pools->memory = memory;
     pools->swap = is_swapped((uint64_t) little_endian);
     pools->bytes = bytes;

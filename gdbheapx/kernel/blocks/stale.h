@@ -45,14 +45,7 @@ struct stale_tail {
 };
 
 struct stale {
-    struct stale_tail *tails;
-    uint64_t tail_count, tail_room;
-    struct stale_table *tables;
-    uint64_t table_count, table_room;
-    struct stale_body *bodies;
-    uint64_t body_count, body_room;
-    struct stale_word *words;
-    uint64_t word_count, word_room;
+    struct grown tails, tables, bodies, words;     /* of stale_tail and so on */
     int is_lost;                        /* there was no memory for all: then no word is called stale */
 };
 
@@ -61,8 +54,6 @@ void stale_word(struct stale *stale, uint64_t address, uint64_t room, uint64_t n
 void stale_table(struct stale *stale, uint64_t control, uint64_t mask, uint64_t node);
 void stale_tail(struct stale *stale, uint64_t node, uint64_t slot, int32_t count);
 
-/* All but the tails, about which a runtime is asked. */
-void stale_settle(struct stale *stale);
 void stale_free(struct stale *stale);
 
 /* Those of a part, whose first node has this number. */

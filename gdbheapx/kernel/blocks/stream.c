@@ -5,19 +5,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define HELD_ROWS 1024u
-
 /* A source whose rows wait until they are the lowest, and the blocks beside it. */
 struct merged {
     struct block_source source;     /* first: a merged is a block_source */
     struct block_source *inner;
     struct block_rows apart;        /* the caller's: sorted */
     uint64_t next_apart;
-    struct block_rows held;
+    struct row_buffer held;
     uint64_t next_held;
-    uint64_t addresses[HELD_ROWS], usable[HELD_ROWS];
-    uint32_t arenas[HELD_ROWS];
-    uint8_t classes[HELD_ROWS], kinds[HELD_ROWS];
 };
 
 static void rows_copy(struct block_rows *to, const struct block_rows *from, uint64_t first, uint64_t count)
@@ -47,19 +42,19 @@ static int merged_next(struct block_source *self, double seconds, struct block_r
     merged->inner->keeps = self->keeps;
     while (rows->count < rows->room) {
         const uint64_t room = rows->room - rows->count;
-        if (merged->next_held == merged->held.count && !merged->inner->state(merged->inner).ended) {
+        if (merged->next_held == merged->held.rows.count && !merged->inner->state(merged->inner).ended) {
             if (self->keeps && rows->count > before)
                 break;
             const int is_last = merged->next_apart == merged->apart.count;
-            merged->held.count = merged->next_held = 0;
-            int failed = merged->inner->next(merged->inner, deadline - clock_now(), is_last ? rows : &merged->held);
+            merged->held.rows.count = merged->next_held = 0;
+            int failed = merged->inner->next(merged->inner, deadline - clock_now(), is_last ? rows : &merged->held.rows);
             if (failed)
                 return failed;
-            if (is_last || (!merged->held.count && !merged->inner->state(merged->inner).ended))
+            if (is_last || (!merged->held.rows.count && !merged->inner->state(merged->inner).ended))
                 break;
             continue;
         }
-        if (merged->next_held == merged->held.count) {
+        if (merged->next_held == merged->held.rows.count) {
             const uint64_t left = merged->apart.count - merged->next_apart, count = left < room ? left : room;
             rows_copy(rows, &merged->apart, merged->next_apart, count);
             merged->next_apart += count;
@@ -69,10 +64,10 @@ static int merged_next(struct block_source *self, double seconds, struct block_r
         }
         const int has_apart = merged->next_apart < merged->apart.count;
         const uint64_t bound = has_apart ? merged->apart.addresses[merged->next_apart] : UINT64_MAX;
-        const uint64_t count = rows_below(&merged->held, merged->next_held, bound, room);
-        rows_copy(rows, &merged->held, merged->next_held, count);
+        const uint64_t count = rows_below(&merged->held.rows, merged->next_held, bound, room);
+        rows_copy(rows, &merged->held.rows, merged->next_held, count);
         merged->next_held += count;
-        if (count < room && merged->next_held < merged->held.count) {
+        if (count < room && merged->next_held < merged->held.rows.count) {
             rows_copy(rows, &merged->apart, merged->next_apart, 1);
             merged->next_apart++;
         }
@@ -84,7 +79,7 @@ static struct block_state merged_state(const struct block_source *self)
 {
     const struct merged *merged = (const struct merged *) self;
     struct block_state state = merged->inner->state(merged->inner);
-    if (merged->next_held < merged->held.count) {
+    if (merged->next_held < merged->held.rows.count) {
         state.ended = 0;
         state.at = merged->held.addresses[merged->next_held] - merged->inner->lead;
     }
@@ -140,13 +135,10 @@ struct block_source *heapx_blocks_merge(struct block_source *inner, uint64_t *ad
     struct merged *merged = calloc(1, sizeof *merged);
     if (!merged)
         return NULL;
-    struct block_source source = {0, merged_next, merged_state, merged_free, merged_lend, 0, merged_split};
-    struct block_rows apart = {addresses, usable, classes, kinds, arenas, count, count};
-    struct block_rows held = {merged->addresses, merged->usable, merged->classes, merged->kinds, merged->arenas, 0, HELD_ROWS};
-    merged->source = source;
+    merged->source = (struct block_source) {0, merged_next, merged_state, merged_free, merged_lend, 0, merged_split};
     merged->inner = inner;
-    merged->apart = apart;
-    merged->held = held;
+    merged->apart = (struct block_rows) {addresses, usable, classes, kinds, arenas, count, count};
+    rows_open(&merged->held);
     return &merged->source;
 }
 

@@ -281,13 +281,11 @@ static uint32_t path_below(struct stacks *stacks, uint32_t above, uint32_t frame
     if (on && (on->frame == frame || on->depth >= most_frames))
         return above;
     const uint32_t depth = on ? on->depth + 1 : 1;
-    struct path *paths = with_room(stacks->paths, stacks->count, &stacks->room, sizeof *paths);
     uint32_t *number = tally_at(&stacks->numbers, ((uint64_t) above << 32 | frame) + 1);
-    stacks->paths = paths ? paths : stacks->paths;
-    if (!paths || !number)
+    if (!number || !has_room(&stacks->paths, stacks->count, &stacks->room, sizeof *stacks->paths))
         return NO_PATH;
     if (!*number) {
-        paths[stacks->count] = (struct path) {above, frame, depth, 0, 0};
+        stacks->paths[stacks->count] = (struct path) {above, frame, depth, 0, 0};
         *number = ++stacks->count;
     }
     return *number - 1;

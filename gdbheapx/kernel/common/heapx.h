@@ -318,20 +318,20 @@ void lazy_free(void *memory, size_t bytes);
 /* More of dense_alloc(), which may move, without a copy. NULL: no memory, and it stays. */
 void *dense_grow(void *memory, size_t before, size_t bytes);
 
-/* `room` becomes larger, and the items may move. NULL: no memory, and all stays. */
-void *grow_room(void *items, uint64_t *room, size_t size);
-void *grow_dense_room(void *items, uint64_t *room, size_t size);
+/* `room` becomes larger, and the items to which the pointer at `at` leads may move. 0: no memory, and all stays. */
+int grow_room(void *at, uint64_t *room, size_t size);
+int grow_dense_room(void *at, uint64_t *room, size_t size);
 
-/* These items with room for one more. NULL: no memory, and they stay. */
-static inline void *with_room(void *items, uint64_t count, uint64_t *room, size_t size)
+/* The pointer at `at` leads to items with room for one more. 0: no memory, and they stay. */
+static inline int has_room(void *at, uint64_t count, uint64_t *room, size_t size)
 {
-    return count < *room ? items : grow_room(items, room, size);
+    return count < *room || grow_room(at, room, size);
 }
 
 /* The same of what there may be millions of, in dense_alloc(). */
-static inline void *with_dense_room(void *items, uint64_t count, uint64_t *room, size_t size)
+static inline int has_dense_room(void *at, uint64_t count, uint64_t *room, size_t size)
 {
-    return count < *room ? items : grow_dense_room(items, room, size);
+    return count < *room || grow_dense_room(at, room, size);
 }
 
 /* Items that become more. */

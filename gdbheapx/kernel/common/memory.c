@@ -107,29 +107,37 @@ void lazy_free(void *memory, size_t bytes)
     }
 }
 
-void *grow_room(void *items, uint64_t *room, size_t size)
+/* The pointer is one to items of any type: its bytes are copied. */
+static int put_room(void *at, void *more, uint64_t *room, uint64_t wanted)
 {
-    const uint64_t wanted = *room ? 2 * *room : 256;
-    void *more = realloc(items, (size_t) wanted * size);
-    *room = more ? wanted : *room;
-    return more;
+    if (!more)
+        return 0;
+    memcpy(at, &more, sizeof more);
+    *room = wanted;
+    return 1;
 }
 
-void *grow_dense_room(void *items, uint64_t *room, size_t size)
+int grow_room(void *at, uint64_t *room, size_t size)
+{
+    const uint64_t wanted = *room ? 2 * *room : 256;
+    void *items;
+    memcpy(&items, at, sizeof items);
+    return put_room(at, realloc(items, (size_t) wanted * size), room, wanted);
+}
+
+int grow_dense_room(void *at, uint64_t *room, size_t size)
 {
     const uint64_t wanted = *room + *room / 2 + 4096;
-    void *more = dense_grow(items, (size_t) *room * size, (size_t) wanted * size);
-    *room = more ? wanted : *room;
-    return more;
+    void *items;
+    memcpy(&items, at, sizeof items);
+    return put_room(at, dense_grow(items, (size_t) *room * size, (size_t) wanted * size), room, wanted);
 }
 
 void *grown_add(struct grown *grown, size_t size)
 {
-    uint8_t *items = with_room(grown->items, grown->count, &grown->room, size);
-    if (!items)
+    if (!has_room(&grown->items, grown->count, &grown->room, size))
         return NULL;
-    grown->items = items;
-    return items + size * grown->count++;
+    return (uint8_t *) grown->items + size * grown->count++;
 }
 
 uint64_t grown_copy(const struct grown *grown, size_t size, void *to, uint64_t room)
