@@ -210,8 +210,12 @@ def deliver_signal(ended: Any) -> None:
 
 def exit_gdb(words: List[str]) -> None:
     """heapx --exit: end gdb with the exit code."""
+    from gdbheapx.inferior.gdb import target as gdb_target
+
     for inferior in gdb.inferiors():
-        if inferior.pid and not inferior.was_attached and inferior.threads() and not core_is_open(inferior):
+        if not inferior.pid or inferior.was_attached or not inferior.threads():
+            continue
+        if inferior != gdb.selected_inferior() or gdb_target.read_connection() != "core":  # of a core there is nothing to kill
             raise gdb.GdbError("heapx: --exit would kill process %d, which gdb started; detach first, or omit --exit" % inferior.pid)
     ended = run_words(words)
     if ended.line is not None:
@@ -219,13 +223,6 @@ def exit_gdb(words: List[str]) -> None:
     gdb.flush()
     gdb.execute("set confirm off")
     gdb.execute("quit %d" % ended.code)
-
-
-def core_is_open(inferior: Any) -> bool:
-    """The inferior is a core: nothing to kill."""
-    from gdbheapx.inferior.gdb import target as gdb_target
-
-    return inferior == gdb.selected_inferior() and gdb_target.read_connection() == "core"
 
 
 def register_commands() -> None:

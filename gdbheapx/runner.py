@@ -178,11 +178,7 @@ def run_parsed(parsed: command.ParsedCommand, host: Host) -> CommandEnd:
         return CommandRun(parsed, host).run()
     from gdbheapx import help_pages
 
-    return show_help_text(help_pages.of_command(parsed.command, host.name, parsed.help), host)
-
-
-def show_help_text(text: str, host: Host) -> CommandEnd:
-    """Write the help, filled again for a terminal."""
+    text = help_pages.of_command(parsed.command, host.name, parsed.help)
     if host.screen.wraps:
         from gdbheapx.report.text import reflow_help
 

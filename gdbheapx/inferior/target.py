@@ -9,28 +9,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional,
 from gdbheapx.budget import NEVER, WORK, Still, TooMuchWork
 from gdbheapx.errors import HeapxError
 from gdbheapx.files import in_tree
-from gdbheapx.inferior import core_file
-from gdbheapx.inferior.base import (
-    BulkSource,
-    ClassVtable,
-    CopiedMemory,
-    DebugHint,
-    EndedStop,
-    Function,
-    Mapping,
-    Module,
-    ObjectCode,
-    Packages,
-    StackCall,
-    StackCopy,
-    StaticBlock,
-    Symbol,
-    Target,
-    Thread,
-    ThreadLocal,
-    TypeLayout,
-    TypeSet,
-)
+from gdbheapx.inferior import base, core_file
 from gdbheapx.inferior.elf import file as elf
 from gdbheapx.inferior.elf.link_map import (
     AT_BASE,
@@ -94,7 +73,7 @@ def delegate_to_source(cls: Type["ElfTarget"]) -> Type["ElfTarget"]:
 
 
 @delegate_to_source
-class ElfTarget(Target):
+class ElfTarget(base.Target):
     """The part of a target that memory and ELF files give; GdbTarget adds gdb's reading of debug information."""
 
     held_by_gdb = False
@@ -115,8 +94,8 @@ class ElfTarget(Target):
         self._tls: Dict[int, Optional[TlsPlace]] = {}
         self._call_frames: Dict[int, Optional[CallFrames]] = {}
         self._build_ids: Dict[Tuple[int, str], Optional[str]] = {}
-        self._statics: Dict[str, Sequence[Symbol]] = {}
-        self._dynamics: Dict[str, Optional[Symbol]] = {}
+        self._statics: Dict[str, Sequence[base.Symbol]] = {}
+        self._dynamics: Dict[str, Optional[base.Symbol]] = {}
         self._dwarf_units: Optional[DwarfUnits] = None
         self._members: Dict[int, VariableTypes] = {}
         self._stopper: Optional[Stopper] = None
@@ -129,9 +108,9 @@ class ElfTarget(Target):
         """Longest stop; None: as long as it takes."""
         self.still = source.still or Still()
         self._tls_offsets: Dict[Tuple[str, int, str], Optional[int]] = {}
-        self._vtables: Dict[Module, Dict[int, ClassVtable]] = {}
-        self._functions: Dict[Tuple[Module, bool], List[Function]] = {}
-        self._type_names: Dict[Module, Dict[int, str]] = {}
+        self._vtables: Dict[base.Module, Dict[int, base.ClassVtable]] = {}
+        self._functions: Dict[Tuple[base.Module, bool], List[base.Function]] = {}
+        self._type_names: Dict[base.Module, Dict[int, str]] = {}
         self._names: List[Dict[Any, Any]] = [self._statics, self._dynamics, self._tls]
         """What only other objects change."""
         self._foreseen_code: Optional[List[str]] = None
@@ -142,12 +121,12 @@ class ElfTarget(Target):
         """The target ran, or changed: drop what may be out of date."""
         self._drop_known(None, None, None)
 
-    def _drop_known(self, auxv: Optional[Dict[int, int]], link_map: Optional[LinkMap], modules: Optional[List[Module]]) -> None:
+    def _drop_known(self, auxv: Optional[Dict[int, int]], link_map: Optional[LinkMap], modules: Optional[List[base.Module]]) -> None:
         self.source.forget()
         WORK.begin()
         self._registers, self.is_kept = None, False
         self._auxv, self._link_map, self._modules = auxv, link_map, modules
-        self._threads: Optional[Sequence[Thread]] = None
+        self._threads: Optional[Sequence[base.Thread]] = None
         self._damage: Optional[List[Diagnostic]] = None
         self._ignored_bits: Optional[int] = None
         self._mapped: Optional[RangeIndex] = None
@@ -195,10 +174,10 @@ class ElfTarget(Target):
         told = (stopper.signature_bits(thread.lwp, self.source.header) for thread in self.source.threads())
         return next((bits for bits in told if bits), 0)
 
-    def bulk_source(self) -> BulkSource:
+    def bulk_source(self) -> base.BulkSource:
         return self.source.bulk_source()
 
-    def mappings(self) -> Sequence[Mapping]:
+    def mappings(self) -> Sequence[base.Mapping]:
         return self.source.mappings()
 
     def maps_text(self) -> str:
@@ -212,7 +191,7 @@ class ElfTarget(Target):
             ranges += [loaded.span() for loaded in self.link_map().objects()]
         return unite_ranges(ranges)
 
-    def code_mappings(self) -> Sequence[Mapping]:
+    def code_mappings(self) -> Sequence[base.Mapping]:
         mappings = self.mappings()
         ends, page = [mapping.end for mapping in mappings], self.page_bytes
         code = {mapping for mapping in mappings if mapping.executable}
@@ -227,14 +206,14 @@ class ElfTarget(Target):
                 if entry.type == elf.PT_LOAD and entry.executable and not is_known:
                     file = self.source.core.file_at(start)
                     name = module.name if file is None else file.name
-                    code.add(Mapping(start, end, True, False, True, False, name, 0, entry.offset & -page))
+                    code.add(base.Mapping(start, end, True, False, True, False, name, 0, entry.offset & -page))
         return sorted(code)
 
-    def image_ranges(self) -> Sequence[Tuple[int, int, Module]]:
+    def image_ranges(self) -> Sequence[Tuple[int, int, base.Module]]:
         spans = [(*loaded.span(), module) for loaded, module in zip(self.link_map().objects(), self.modules())]
         return sorted(((start, end, module) for start, end, module in spans if start < end), key=lambda span: span[:2])
 
-    def has_section(self, module: Module, name: str) -> Optional[bool]:
+    def has_section(self, module: base.Module, name: str) -> Optional[bool]:
         files = self.symbol_files(module)
         return any(file.has_section(name) for file in files) if files else None
 
@@ -245,15 +224,15 @@ class ElfTarget(Target):
             self.source.add_missing(self._link_map)
         return self._link_map
 
-    def modules(self) -> Sequence[Module]:
+    def modules(self) -> Sequence[base.Module]:
         if self._modules is None:
-            modules: List[Module] = []
+            modules: List[base.Module] = []
             for loaded in self.link_map().objects():
                 key = (loaded.base, loaded.name or self.executable or "")
                 if key not in self._build_ids:
                     self._build_ids[key] = loaded.build_id()
                 link = self.source.program_link() if loaded.is_executable else None
-                module = Module(key[1], loaded.base, loaded.is_executable, self._build_ids[key], None, link)
+                module = base.Module(key[1], loaded.base, loaded.is_executable, self._build_ids[key], None, link)
                 has_debug_info = any(file.has_section(".debug_info") for file in self.symbol_files(module))
                 modules.append(module._replace(has_debug_info=has_debug_info))
             self._modules = modules
@@ -263,7 +242,7 @@ class ElfTarget(Target):
         """The entry of the dynamic linker's list with this base."""
         return self.link_map().loaded_at(base)
 
-    def module_at(self, address: int) -> Optional[Module]:
+    def module_at(self, address: int) -> Optional[base.Module]:
         """The module whose image holds `address`."""
         return next((module for start, end, module in self.image_ranges() if start <= address < end), None)
 
@@ -287,7 +266,7 @@ class ElfTarget(Target):
                 return path
         return find_downloaded(build_id) if self.debug_directories else None
 
-    def module_file(self, module: Module) -> Optional[str]:
+    def module_file(self, module: base.Module) -> Optional[str]:
         """The module's own file here, also when it was deleted or replaced on disk since: by its build-id, else by what of it is in
         memory."""
         ways = [self.source.host_path(module.name)]
@@ -298,7 +277,7 @@ class ElfTarget(Target):
                 return path
         return None
 
-    def _is_image(self, file: elf.ElfFile, module: Module) -> bool:
+    def _is_image(self, file: elf.ElfFile, module: base.Module) -> bool:
         """The program headers and the dynamic section that memory itself has are the file's."""
         loaded, read = self.loaded_at(module.base), self.source.read_own
         shown = (has_same_headers(file, module.base, read), has_same_dynamic(file, module.base, read))
@@ -306,30 +285,30 @@ class ElfTarget(Target):
             return False
         return True in shown or self.source.takes_unproven(file, loaded.span()[0])
 
-    def symbol_files(self, module: Module) -> List[elf.ElfFile]:
+    def symbol_files(self, module: base.Module) -> List[elf.ElfFile]:
         """Files that may hold its full symbol table, the separate debug file first."""
         paths = [self.debug_file(module.build_id), self.module_file(module)]
         return [file for file in (self.elf_file(path, module.build_id) for path in paths if path) if file]
 
-    def elf_symbols(self, name: str) -> List[Symbol]:
+    def elf_symbols(self, name: str) -> List[base.Symbol]:
         """Every variable or function `name` in the symbol tables of all modules, exported or not."""
         return [symbol for module in self.modules() for symbol in self._in_module(module, name)]
 
-    def _in_module(self, module: Module, name: str) -> List[Symbol]:
+    def _in_module(self, module: base.Module, name: str) -> List[base.Symbol]:
         values: Set[int] = set()
         for file in self.symbol_files(module):
             values.update(symbol.value for symbol in file.symbols(name) if symbol.type in (elf.STT_NOTYPE, elf.STT_OBJECT, elf.STT_FUNC))
         exported = self.exported(module, name)
         values.update([exported.address - module.base] if exported is not None else ())
-        return [Symbol(name, module.base + value, module, "symbol") for value in sorted(values)]
+        return [base.Symbol(name, module.base + value, module, "symbol") for value in sorted(values)]
 
-    def module_symbol(self, module: Module, name: str) -> Optional[Symbol]:
+    def module_symbol(self, module: base.Module, name: str) -> Optional[base.Symbol]:
         loaded = self.loaded_at(module.base)
         if loaded is None or not self.symbol_files(module):
-            return Target.module_symbol(self, module, name)
+            return base.Target.module_symbol(self, module, name)
         return next(iter(self._in_module(module, name)), None)
 
-    def functions(self, module: Module, exported: bool = False) -> List[Function]:
+    def functions(self, module: base.Module, exported: bool = False) -> List[base.Function]:
         key = (module, exported)
         if key not in self._functions:
             tables = (file.every_symbol(types=FUNCTIONS) for file in (() if exported else self.symbol_files(module)))
@@ -337,7 +316,9 @@ class ElfTarget(Target):
             named = (
                 (module.base + symbol.value, name, symbol) for name, symbol in entries if symbol.type == elf.STT_FUNC and symbol.size_bytes
             )
-            self._functions[key] = sorted({Function(start, start + symbol.size_bytes, name, symbol.local) for start, name, symbol in named})
+            self._functions[key] = sorted(
+                {base.Function(start, start + symbol.size_bytes, name, symbol.local) for start, name, symbol in named}
+            )
         return self._functions[key]
 
     def function_name(self, address: int) -> Optional[str]:
@@ -348,7 +329,7 @@ class ElfTarget(Target):
         name = next((name for file in self.symbol_files(module) for name in file.functions_at(at)), None)
         return "%s in %s" % (name, module.shown_name) if name else "%s+0x%x" % (module.shown_name, at)
 
-    def _all_symbols(self, module: Module, types: Sequence[int] = ()) -> Iterator[Tuple[str, elf.ElfSymbol]]:
+    def _all_symbols(self, module: base.Module, types: Sequence[int] = ()) -> Iterator[Tuple[str, elf.ElfSymbol]]:
         """Yield the symbols of its tables and its exports, which stripped files keep; without its file those in memory."""
         for file in self.symbol_files(module):
             yield from file.every_symbol(True, types)
@@ -356,7 +337,7 @@ class ElfTarget(Target):
         if loaded is not None and loaded.dynamic():
             yield from loaded.exported_symbols()
 
-    def code(self, module: Module) -> Optional[ObjectCode]:
+    def code(self, module: base.Module) -> Optional[base.ObjectCode]:
         from gdbheapx.inferior.elf import images  # few commands ask
 
         file = self._own_file(module)
@@ -365,7 +346,7 @@ class ElfTarget(Target):
         except TooMuchWork:
             return None
 
-    def file_constants(self, module: Module) -> Iterator[Tuple[int, bytes]]:
+    def file_constants(self, module: base.Module) -> Iterator[Tuple[int, bytes]]:
         file = self._own_file(module)
         if file is None:
             return
@@ -373,12 +354,12 @@ class ElfTarget(Target):
             if entry.type == elf.PT_LOAD and not entry.writable and not entry.executable:
                 yield module.base + entry.vaddr, file.pread(entry.offset, min(entry.filesz, MOST_CONSTANT_BYTES))
 
-    def exported_functions(self, module: Module) -> Iterator[str]:
+    def exported_functions(self, module: base.Module) -> Iterator[str]:
         loaded = self.loaded_at(module.base)
         symbols = loaded.exported_symbols() if loaded is not None and loaded.dynamic() else iter(())
         return (name for name, symbol in symbols if symbol.type == elf.STT_FUNC)
 
-    def types_of_functions(self, module: Module, addresses: Sequence[int]) -> List[Set[str]]:
+    def types_of_functions(self, module: base.Module, addresses: Sequence[int]) -> List[Set[str]]:
         from gdbheapx.inferior.elf.demangle import demangle_rust_owner  # few commands name types of Rust
 
         types: Dict[int, Set[str]] = {address: set() for address in addresses}
@@ -390,28 +371,28 @@ class ElfTarget(Target):
                     types[address].add(type_)
         return [types[address] for address in addresses]
 
-    def code_ranges(self, module: Module) -> List[Tuple[int, int]]:
+    def code_ranges(self, module: base.Module) -> List[Tuple[int, int]]:
         loaded = self.loaded_at(module.base)
         start, end = loaded.span() if loaded is not None else (0, 0)
         return [(mapping.start, mapping.end) for mapping in self.mappings() if mapping.executable and start <= mapping.start < end]
 
-    def find_static(self, name: str) -> Sequence[Symbol]:
+    def find_static(self, name: str) -> Sequence[base.Symbol]:
         if name not in self._statics:
             self._statics[name] = self.look_up_static(name)
         return self._statics[name]
 
-    def look_up_static(self, name: str) -> Sequence[Symbol]:
+    def look_up_static(self, name: str) -> Sequence[base.Symbol]:
         """find_static without its cache."""
         return self.elf_symbols(name)
 
     def types(
         self,
-        near: Symbol,
+        near: base.Symbol,
         structs: Sequence[str],
         variables: Sequence[str] = (),
         enumerators: Sequence[str] = (),
         prefix: Optional[str] = None,
-    ) -> Optional[TypeSet]:
+    ) -> Optional[base.TypeSet]:
         reader = self._unit_reader(near.module, near.address)
         if reader is None:
             return None
@@ -422,21 +403,21 @@ class ElfTarget(Target):
         except (Unsupported, RecursionError, TooMuchWork):  # a struct that is damaged may be a member of itself
             return None
 
-    def _debug_information(self, module: Module) -> Optional[elf.ElfFile]:
+    def _debug_information(self, module: base.Module) -> Optional[elf.ElfFile]:
         """The file that has the module's, if it is here and wanted."""
         files = self.symbol_files(module) if self._debug_info else ()
         return next((file for file in files if file.has_section(".debug_info")), None)
 
-    def function(self, module: Module, name: str) -> Optional[Symbol]:
+    def function(self, module: base.Module, name: str) -> Optional[base.Symbol]:
         plain = self.module_symbol(module, name)
         known = plain is not None and self._unit_reader(module, plain.address) is not None
         return plain._replace(source="debug-info") if plain is not None and known else None
 
-    def constant(self, name: str, near: Symbol) -> Optional[int]:
+    def constant(self, name: str, near: base.Symbol) -> Optional[int]:
         reader = self._unit_reader(near.module, near.address)
         return reader.constant(name) if reader is not None else None
 
-    def _unit_reader(self, module: Module, address: int) -> "Optional[DwarfReader]":
+    def _unit_reader(self, module: base.Module, address: int) -> "Optional[DwarfReader]":
         """Reads the unit whose code holds this address; None without debug information that is understood here."""
         file = self._debug_information(module)
         if file is None:
@@ -447,19 +428,19 @@ class ElfTarget(Target):
             self._dwarf_units = DwarfUnits()
         return self._dwarf_units.reader(file, address - module.base)
 
-    def threads(self) -> Sequence[Thread]:
+    def threads(self) -> Sequence[base.Thread]:
         if self._threads is None:
             self._threads = self.source.threads() if self._stopper is None else self._held_threads(self._stopper)
         return self._threads
 
-    def _held_threads(self, stopper: "Stopper") -> List[Thread]:
+    def _held_threads(self, stopper: "Stopper") -> List[base.Thread]:
         threads = []
         for thread in self.source.threads():
             pc, sp, pointer = stopper.registers(thread.lwp, self.source.header)
-            threads.append(Thread(thread.lwp, thread.name, pointer, sp, pc))
+            threads.append(base.Thread(thread.lwp, thread.name, pointer, sp, pc))
         return threads
 
-    def register_words(self, thread: Thread) -> Sequence[int]:
+    def register_words(self, thread: base.Thread) -> Sequence[int]:
         header, stopper = self.source.header, self._stopper or self._registers
         sets = self.source.register_sets(thread.lwp) if stopper is None else stopper.register_sets(thread.lwp, header)
         return elf.split_register_words(header, sets)
@@ -485,7 +466,7 @@ class ElfTarget(Target):
         self.source.foresee()
         self._foreseen_code = _label_code(self.source.maps_text())
 
-    def keep(self, copy: CopiedMemory, take: Callable[[], None]) -> None:
+    def keep(self, copy: base.CopiedMemory, take: Callable[[], None]) -> None:
         """Have take() copy the memory of a stopped process, and let it run on: it is read from there. Registers come first, as
         there may be no time for all memory."""
         stopper = self._stopper
@@ -498,7 +479,7 @@ class ElfTarget(Target):
         self.still.end()
         self._registers, self.is_kept = stopper, True
 
-    def keep_held(self, copy: CopiedMemory, held: EndedStop) -> bool:
+    def keep_held(self, copy: base.CopiedMemory, held: base.EndedStop) -> bool:
         """Take over a stop and copy that are complete."""
         from gdbheapx.inferior.live.stopper import RecordedStop
 
@@ -577,7 +558,7 @@ class ElfTarget(Target):
         self.stops = (self.stops or 0) + 1
         self.stopped_ms = max(self.stopped_ms or 0.0, round(took_ms, 1))
 
-    def names_ending(self, suffix: str, only: Optional[Module] = None) -> List[Tuple[str, Module]]:
+    def names_ending(self, suffix: str, only: Optional[base.Module] = None) -> List[Tuple[str, base.Module]]:
         named = []
         for loaded, module in zip(self.link_map().objects(), self.modules()):
             if only is not None and module.base != only.base:
@@ -590,18 +571,20 @@ class ElfTarget(Target):
             named += [(name, module) for name in sorted(names)]
         return named
 
-    def names_starting(self, module: Module, start: str) -> List[str]:
+    def names_starting(self, module: base.Module, start: str) -> List[str]:
         return sorted({name for file in self.symbol_files(module) for name in file.names_starting(start)})
 
-    def _find_export(self, module: Module, name: str) -> Optional[elf.ElfSymbol]:
+    def _find_export(self, module: base.Module, name: str) -> Optional[elf.ElfSymbol]:
         loaded = self.loaded_at(module.base)
         return loaded.lookup(name.encode()) if loaded is not None and loaded.dynamic() else None
 
-    def exported(self, module: Module, name: str) -> Optional[Symbol]:
+    def exported(self, module: base.Module, name: str) -> Optional[base.Symbol]:
         symbol = self._find_export(module, name)
-        return Symbol(name, module.base + symbol.value, module, "symbol") if symbol is not None and symbol.type != elf.STT_TLS else None
+        return (
+            base.Symbol(name, module.base + symbol.value, module, "symbol") if symbol is not None and symbol.type != elf.STT_TLS else None
+        )
 
-    def _find_constants(self, module: Module) -> Tuple[List[Tuple[int, int]], bool]:
+    def _find_constants(self, module: base.Module) -> Tuple[List[Tuple[int, int]], bool]:
         """(place in its file, size_bytes) of its constants, else (address, size_bytes) of those in the core; and whether these are all."""
         file, loaded = self._own_file(module), self.loaded_at(module.base)
         if file is not None:
@@ -611,7 +594,7 @@ class ElfTarget(Target):
             return [], False
         return core_file.find_dumped_constants(loaded.program_headers(), module.base, self.source.core.segments())
 
-    def constant_data(self, module: Module) -> Iterator[bytes]:
+    def constant_data(self, module: base.Module) -> Iterator[bytes]:
         file, left = self._own_file(module), MOST_CONSTANT_BYTES
         for start, size_bytes in self._find_constants(module)[0]:
             size_bytes = min(size_bytes, left)
@@ -620,11 +603,11 @@ class ElfTarget(Target):
                 here = min(core_file.PIECE_BYTES + core_file.OVERLAP_BYTES, size_bytes - at)
                 yield self.source.read_own(start + at, here) if file is None else file.pread(start + at, here)
 
-    def has_all_constants(self, module: Module) -> bool:
+    def has_all_constants(self, module: base.Module) -> bool:
         spans, is_whole = self._find_constants(module)
         return is_whole and 0 < sum(size_bytes for _, size_bytes in spans) <= MOST_CONSTANT_BYTES
 
-    def thread_local_image(self, module: Module) -> bytes:
+    def thread_local_image(self, module: base.Module) -> bytes:
         file, loaded = self._own_file(module), self.loaded_at(module.base)
         if file is not None:
             own = next((header for header in file.program_headers() if header.type == elf.PT_TLS), None)
@@ -632,7 +615,7 @@ class ElfTarget(Target):
         entry = loaded.tls_segment() if loaded is not None else None
         return b"" if entry is None else self.read_prefix(module.base + entry.vaddr, min(entry.filesz, MOST_THREAD_LOCAL_BYTES))
 
-    def writable_segments(self, module: Module) -> Sequence[Tuple[int, int, int]]:
+    def writable_segments(self, module: base.Module) -> Sequence[Tuple[int, int, int]]:
         loaded = self.loaded_at(module.base)
         if loaded is None:
             return ()
@@ -643,22 +626,22 @@ class ElfTarget(Target):
             else core_file.find_writable_mappings(self.mappings(), *loaded.span())
         )
 
-    def thread_local_size(self, module: Module) -> int:
+    def thread_local_size(self, module: base.Module) -> int:
         loaded = self.loaded_at(module.base)
         entry = loaded.tls_segment() if loaded is not None else None
         return entry.memsz if entry is not None else 0
 
-    def _own_file(self, module: Module) -> Optional[elf.ElfFile]:
+    def _own_file(self, module: base.Module) -> Optional[elf.ElfFile]:
         path = self.module_file(module)
         return self.elf_file(path, module.build_id) if path else None
 
-    def variables(self, module: Module) -> List[Tuple[str, int, int, bool]]:
+    def variables(self, module: base.Module) -> List[Tuple[str, int, int, bool]]:
         from gdbheapx.inferior.elf.demangle import demangle_variable  # few commands name variables
 
         named = [entry for entry in self._all_symbols(module, VARIABLES) if entry[1].type in VARIABLES]
         return sorted({(demangle_variable(name), symbol.value, symbol.size_bytes, symbol.type == elf.STT_TLS) for name, symbol in named})
 
-    def vtables(self, module: Module) -> Optional[Dict[int, ClassVtable]]:
+    def vtables(self, module: base.Module) -> Optional[Dict[int, base.ClassVtable]]:
         file = self._own_file(module)
         if file is None:
             return None
@@ -677,7 +660,7 @@ class ElfTarget(Target):
 
         return demangle_variable(symbol) if symbol is not None else None
 
-    def layout(self, module: Module, address: int) -> "Optional[TypeLayout]":
+    def layout(self, module: base.Module, address: int) -> Optional[base.TypeLayout]:
         file = self._debug_information(module)
         if file is None:
             return None
@@ -687,7 +670,7 @@ class ElfTarget(Target):
             self._members[module.base] = VariableTypes(file)
         return self._members[module.base].variable(address - module.base)
 
-    def class_name(self, module: Module, address: int) -> Optional[str]:
+    def class_name(self, module: base.Module, address: int) -> Optional[str]:
         from gdbheapx.inferior.elf import demangle, images  # few commands name classes
 
         file = self._own_file(module)
@@ -698,7 +681,7 @@ class ElfTarget(Target):
         mangled = images.parse_type_name(data) or self._exported_type_name(module, address)
         return demangle.demangle_class(mangled) if mangled else None
 
-    def _exported_type_name(self, module: Module, address: int) -> Optional[str]:
+    def _exported_type_name(self, module: base.Module, address: int) -> Optional[str]:
         """Return an exported, mangled class name: a core may have .dynsym and not .rodata."""
         if module not in self._type_names:
             from gdbheapx.inferior.elf.images import TYPE_NAME  # few commands name classes
@@ -707,29 +690,29 @@ class ElfTarget(Target):
             self._type_names[module] = {module.base + value: name[len(TYPE_NAME) :] for value, name in named}
         return self._type_names[module].get(address)
 
-    def thread_local_bytes(self, module: Module, name: str) -> Optional[int]:
+    def thread_local_bytes(self, module: base.Module, name: str) -> Optional[int]:
         sizes = [symbol.size_bytes for symbol in self._thread_locals(name, module)]
         return max(sizes, default=None)
 
-    def symbol_bytes(self, symbol: Symbol) -> Optional[int]:
+    def symbol_bytes(self, symbol: base.Symbol) -> Optional[int]:
         entries = [entry for file in self.symbol_files(symbol.module) for entry in file.symbols(symbol.name)]
         exported = self._find_export(symbol.module, symbol.name)
         entries += [exported] if exported is not None else []
         at = symbol.address - symbol.module.base
         return max((entry.size_bytes for entry in entries if entry.value == at), default=None)
 
-    def thread_local(self, name: str, near: Symbol) -> Optional[ThreadLocal]:
+    def thread_local(self, name: str, near: base.Symbol) -> Optional[base.ThreadLocal]:
         offset = self.tls_offset(name, near.module)
         return None if offset is None else self.thread_local_at(near.module, offset)
 
-    def thread_local_at(self, module: Module, offset: int) -> Optional[ThreadLocal]:
+    def thread_local_at(self, module: base.Module, offset: int) -> Optional[base.ThreadLocal]:
         loaded = self.loaded_at(module.base)
         place = self.tls_place(loaded) if loaded is not None else None
         if loaded is None or place is None or not any(thread.thread_pointer for thread in self.threads()):
             return None  # cores may lack the register set with the thread pointer, as qemu-user's do
         return self._in_blocks(place, loaded.memory, offset)
 
-    def calls(self, copy: StackCopy) -> Sequence[StackCall]:
+    def calls(self, copy: base.StackCopy) -> Sequence[base.StackCall]:
         from gdbheapx.inferior.elf import images
 
         ranges = self.image_ranges()
@@ -746,7 +729,7 @@ class ElfTarget(Target):
 
         return images.walk_calls(copy, find_row, self.arch)
 
-    def static_blocks(self) -> Sequence[StaticBlock]:
+    def static_blocks(self) -> Sequence[base.StaticBlock]:
         pointer = next((thread.thread_pointer for thread in self.threads() if thread.thread_pointer), None)
         blocks = []
         for module in self.modules() if pointer else ():
@@ -759,13 +742,13 @@ class ElfTarget(Target):
                 block = find_tls_block(place, pointer, loaded.memory)[0]
                 distance = block - (pointer or 0) if block is not None else None
             if distance and abs(distance) <= MOST_STATIC_BYTES:
-                blocks.append(StaticBlock(distance, size, module))
+                blocks.append(base.StaticBlock(distance, size, module))
         return blocks
 
-    def beside_thread_pointer(self, distance: int) -> Optional[ThreadLocal]:
+    def beside_thread_pointer(self, distance: int) -> Optional[base.ThreadLocal]:
         return self._in_blocks((STATIC_TLS, distance), NumberReader(self.source.read_prefix, self.source.header), 0)
 
-    def _in_blocks(self, place: TlsPlace, memory: NumberReader, offset: int) -> ThreadLocal:
+    def _in_blocks(self, place: TlsPlace, memory: NumberReader, offset: int) -> base.ThreadLocal:
         """The variable at this offset of each thread's block of thread-local storage.
 
         A living thread that was made by the system call alone has none, or its creator's. In a core a thread pointer of 0, or one that two
@@ -785,7 +768,7 @@ class ElfTarget(Target):
             addresses[thread.lwp] = None if block is None else block + offset
             if why is not None:
                 unknown[thread.lwp] = why
-        return ThreadLocal(addresses, place[0], unknown)
+        return base.ThreadLocal(addresses, place[0], unknown)
 
     def tls_place(self, loaded: Loaded) -> Optional[TlsPlace]:
         """Return where the object's thread-local block lies."""
@@ -798,7 +781,7 @@ class ElfTarget(Target):
         file = self._own_file(module) if module is not None else None
         return file.word_at(address) if file is not None else None
 
-    def tls_offset(self, name: str, module: Module) -> Optional[int]:
+    def tls_offset(self, name: str, module: base.Module) -> Optional[int]:
         """Return the offset of the thread-local `name` in its object's block."""
         key = (name, module.base, module.name)
         if key not in self._tls_offsets:
@@ -806,21 +789,21 @@ class ElfTarget(Target):
             self._tls_offsets[key] = offsets[0] if offsets else None
         return self._tls_offsets[key]
 
-    def _thread_locals(self, name: str, module: Module) -> List[elf.ElfSymbol]:
+    def _thread_locals(self, name: str, module: base.Module) -> List[elf.ElfSymbol]:
         """The thread-local variable `name` in the object's symbol tables; a stripped library may still export it."""
         symbols = [*(symbol for file in self.symbol_files(module) for symbol in file.symbols(name)), self._find_export(module, name)]
         return [symbol for symbol in symbols if symbol is not None and symbol.type == elf.STT_TLS]
 
-    def prepare_thread_local(self, names: Sequence[str], near: Symbol) -> None:
+    def prepare_thread_local(self, names: Sequence[str], near: base.Symbol) -> None:
         if any(self.tls_offset(name, near.module) is not None for name in names):
             self.prepare_thread_local_at(near.module)
 
-    def prepare_thread_local_at(self, module: Module) -> None:
+    def prepare_thread_local_at(self, module: base.Module) -> None:
         loaded = self.loaded_at(module.base)
         if loaded is not None:
             self.tls_place(loaded)
 
-    def dynamic_symbol(self, name: str) -> Optional[Symbol]:
+    def dynamic_symbol(self, name: str) -> Optional[base.Symbol]:
         if name not in self._dynamics:
             bound = look_up_symbol(self.link_map().searched(), name)
             if bound is not None and name in LINKERS_OWN and bound[0].base == self.auxv().get(AT_BASE):
@@ -829,10 +812,10 @@ class ElfTarget(Target):
                 bound = None if is_linker_alone else bound
             modules = (module for module in self.modules() if bound is not None and module.base == bound[0].base)
             module = next(modules, None)
-            self._dynamics[name] = Symbol(name, bound[1], module, "symbol") if bound is not None and module is not None else None
+            self._dynamics[name] = base.Symbol(name, bound[1], module, "symbol") if bound is not None and module is not None else None
         return self._dynamics[name]
 
-    def debug_hint(self, module: Module, packages: Packages = ()) -> DebugHint:
+    def debug_hint(self, module: base.Module, packages: base.Packages = ()) -> base.DebugHint:
         build_id, root = module.build_id, self.source.sysroot
         commands = []
         package = find_debug_package(root, packages)

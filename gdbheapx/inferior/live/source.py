@@ -25,21 +25,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequ
 from gdbheapx.budget import Still
 from gdbheapx.errors import HeapxError
 from gdbheapx.files import RegularFile, TargetPath
-from gdbheapx.inferior.base import (
-    BulkSource,
-    CopiedMemory,
-    HugePages,
-    Identity,
-    Mapping,
-    MemoryUse,
-    PageTable,
-    ParentPages,
-    ProcessSource,
-    SwapRoom,
-    Thread,
-    choose_program_name,
-    format_utc,
-)
+from gdbheapx.inferior import base
 from gdbheapx.inferior.live import procfs, usage
 from gdbheapx.inferior.live.headroom import Deaths, LiveSwapRoom
 from gdbheapx.inferior.live.usage import GUARD, OF_FILE, PRESENT, SWAPPED, FileSystems, is_fuse, pread_once
@@ -79,10 +65,10 @@ class LiveMemory:
     def __init__(
         self,
         pid: int,
-        mappings: Callable[[], Sequence[Mapping]],
+        mappings: Callable[[], Sequence[base.Mapping]],
         host_path: Callable[[str], str],
         still: Optional[Still] = None,
-        swap: Optional[SwapRoom] = None,
+        swap: Optional[base.SwapRoom] = None,
         faulting: Callable[[bool], RangeIndex] = lambda asks: RangeIndex(()),
     ) -> None:
         self._faulting = faulting
@@ -91,7 +77,7 @@ class LiveMemory:
         self.unread_files: Dict[str, int] = {}
         """Mapped files of which pages were not read, and the first such page."""
         self._pid, self._mappings, self._host_path, self._still = pid, mappings, host_path, still or Still()
-        self._swap = swap or SwapRoom()
+        self._swap = swap or base.SwapRoom()
         self.pagemap = self._memory = -1
         self._memory = os.open("/proc/%d/mem" % pid, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -102,10 +88,10 @@ class LiveMemory:
         self._files: Dict[Tuple[str, int], Optional[RegularFile]] = {}
         self._swappable: Set[Tuple[str, int]] = set()
         """Those of them whose pages may be in swap."""
-        self._searched: Tuple[Optional[Sequence[Mapping]], List[int]] = (None, [])
+        self._searched: Tuple[Optional[Sequence[base.Mapping]], List[int]] = (None, [])
         self._keeps = False
         self._kept: Dict[int, bytes] = {}
-        self.copy: Optional[CopiedMemory] = None
+        self.copy: Optional[base.CopiedMemory] = None
         """Where it is read from now that the process runs on."""
         self.swapped_in_bytes = 0
         """Bytes that were in swap when they were read: they are in RAM now."""
@@ -254,14 +240,14 @@ class LiveMemory:
             address, size_bytes = address + here, size_bytes - here
         return b"".join(parts)
 
-    def _mapping_at(self, address: int) -> Optional[Mapping]:
+    def _mapping_at(self, address: int) -> Optional[base.Mapping]:
         mappings = self._mappings()
         if self._searched[0] is not mappings:
             self._searched = (mappings, [mapping.start for mapping in mappings])
         place = bisect_right(self._searched[1], address) - 1
         return mappings[place] if place >= 0 and address < mappings[place].end else None
 
-    def _from_file(self, mapping: Mapping, address: int, size_bytes: int) -> bytes:
+    def _from_file(self, mapping: base.Mapping, address: int, size_bytes: int) -> bytes:
         """A page of a file that the process has not touched is as it is in the file. Where the file cannot be had, only memory without a
         server is read from the process after all."""
         file, is_swappable = self._find_file(mapping)
@@ -292,7 +278,7 @@ class LiveMemory:
         except OSError:
             return None
 
-    def _data_ranges(self, descriptor: int, mapping: Mapping, start: int, end: int) -> Optional[Sequence[Tuple[int, int]]]:
+    def _data_ranges(self, descriptor: int, mapping: base.Mapping, start: int, end: int) -> Optional[Sequence[Tuple[int, int]]]:
         ranges, base = [], mapping.start - mapping.offset
         place, last = start - base, min(end, mapping.end) - base
         while place < last:
@@ -307,7 +293,7 @@ class LiveMemory:
                 ranges.append((base + low, base + min(place, last)))
         return ranges
 
-    def _find_file(self, mapping: Mapping) -> Tuple[Optional[RegularFile], bool]:
+    def _find_file(self, mapping: base.Mapping) -> Tuple[Optional[RegularFile], bool]:
         """The mapped file, and whether pages of it may be in swap; of one that cannot be had they may."""
         key = (mapping.device, mapping.inode)
         if key not in self._files:
@@ -316,7 +302,7 @@ class LiveMemory:
                 self._swappable.add(key)
         return self._files[key], key in self._swappable
 
-    def _open_file(self, mapping: Mapping) -> Optional[RegularFile]:
+    def _open_file(self, mapping: base.Mapping) -> Optional[RegularFile]:
         """The very file that is mapped, by device and inode: whatever lies at its path by now, or in this mount namespace, may be
         another. A copy of it, where its file system may not answer, has neither."""
         if not mapping.inode or not mapping.is_file or is_fuse(self.file_systems.kind(mapping)):
@@ -365,7 +351,7 @@ class LiveSource(TargetSource):
         TargetSource.__init__(self, header)
         self.executable = procfs.read_executable_path(pid)
         self.sysroot = sysroot or procfs.root_prefix(pid)
-        self._identity: Optional[Identity] = None
+        self._identity: Optional[base.Identity] = None
         self._stopped_at_s: Optional[float] = None
         self._foreseen: Dict[str, Any] = {}
         """Of what is kept, what was asked for just before the stop."""
@@ -382,13 +368,13 @@ class LiveSource(TargetSource):
         return self._memory.swappable_ranges(start, end)
 
     def forget(self) -> None:
-        self._maps: Optional[List[Mapping]] = None
-        self._use: Optional[MemoryUse] = None
+        self._maps: Optional[List[base.Mapping]] = None
+        self._use: Optional[base.MemoryUse] = None
         self._ignored_bits: Optional[int] = None
         self._kept: Dict[str, Any] = {}
         self._memory.copy = None
         self._memory.file_systems = FileSystems(procfs.proc_entry_number(self._pid))
-        self._fault_ranges: Tuple[Optional[MemoryUse], RangeIndex] = (None, RangeIndex(()))
+        self._fault_ranges: Tuple[Optional[base.MemoryUse], RangeIndex] = (None, RangeIndex(()))
         self._is_foreseen = False
         """What is kept of smaps is of a moment before."""
 
@@ -400,7 +386,7 @@ class LiveSource(TargetSource):
             self._ignored_bits = (self.arch.ignored_bits | (~int(told, 16) if told else 0)) & every
         return self._ignored_bits
 
-    def keep(self, copy: CopiedMemory, take: Callable[[], None]) -> None:
+    def keep(self, copy: base.CopiedMemory, take: Callable[[], None]) -> None:
         self._is_foreseen = "_usage_texts" in self._foreseen
         for name in KEPT:
             self._kept[name] = self._foreseen[name] if name in self._foreseen else getattr(self, name)()
@@ -412,7 +398,7 @@ class LiveSource(TargetSource):
         """Ask now for what would make a short stop long: smaps counts every page. It is of this moment then."""
         self._foreseen = {name: getattr(self, name)() for name in SLOW}
 
-    def keep_held(self, copy: CopiedMemory, lwps: Iterable[int], maps: bytes, monotonic_ns: int) -> None:
+    def keep_held(self, copy: base.CopiedMemory, lwps: Iterable[int], maps: bytes, monotonic_ns: int) -> None:
         """Names of threads are those of now."""
         self._kept = {name: self._foreseen[name] if name in self._foreseen else getattr(self, name)() for name in SLOW}
         self._foreseen, self._is_foreseen = {}, True
@@ -426,7 +412,7 @@ class LiveSource(TargetSource):
         kept: Result = self._kept[name] if self._memory.copy is not None else ask()
         return kept
 
-    def memory_use(self) -> Optional[MemoryUse]:
+    def memory_use(self) -> Optional[base.MemoryUse]:
         if self._use is None:
             self._use = usage.make_smaps_usage(*self._as_it_was("_usage_texts", self._usage_texts))
             if self._use is not None and self._is_foreseen and self._memory.copy is not None:
@@ -451,10 +437,10 @@ class LiveSource(TargetSource):
         setting = re.search(r"\[(\w+)\]", (procfs.slurp_file(usage.SETTING) or b"").decode("ascii", "replace"))
         return setting.group(1) if setting else None
 
-    def huge_pages(self) -> HugePages:
+    def huge_pages(self) -> base.HugePages:
         return self._as_it_was("huge_pages", lambda: usage.find_huge_pages(self._pid, self._huge_setting))
 
-    def parent_pages(self) -> Optional[ParentPages]:
+    def parent_pages(self) -> Optional[base.ParentPages]:
         use = self.memory_use()
         if use is None or self.has_ended():
             return None
@@ -466,7 +452,7 @@ class LiveSource(TargetSource):
     def anonymous_use(self) -> Optional[Tuple[int, int, int]]:
         return procfs.read_anonymous_use(self._pid)
 
-    def swap_room(self) -> SwapRoom:
+    def swap_room(self) -> base.SwapRoom:
         return self.swap
 
     def has_ended(self) -> bool:
@@ -475,23 +461,23 @@ class LiveSource(TargetSource):
     def cause_of_death(self) -> Optional[Diagnostic]:
         return self._deaths.cause()
 
-    def identity(self) -> Identity:
+    def identity(self) -> base.Identity:
         """Asked for first while the process is there."""
         if self._identity is None:
             place = procfs.find_words_range(self._pid, procfs.ARGUMENTS)
             text = self.read_prefix(place[0], min(place[1] - place[0], MOST_ARGUMENTS)).rstrip(b"\0") if place else b""
             words = text.decode("utf-8", "replace").split("\0")
-            program = choose_program_name(procfs.thread_name(self._pid, self._pid), words[0], self.executable)
+            program = base.choose_program_name(procfs.thread_name(self._pid, self._pid), words[0], self.executable)
             line = " ".join(map(shlex.quote, words)) if text else None
-            self._identity = Identity(program, line, os.uname().nodename, None, procfs.uptime_s(self._pid))
-        return self._identity._replace(time=format_utc(self._stopped_at_s or time.time()))
+            self._identity = base.Identity(program, line, os.uname().nodename, None, procfs.uptime_s(self._pid))
+        return self._identity._replace(time=base.format_utc(self._stopped_at_s or time.time()))
 
     def stands_still(self, still: bool, ended: Optional[int] = None) -> None:
         self._stopped_at_s = time.time()
         self._memory.keep(still)
         self._deaths.status = self._deaths.status if ended is None else ended
 
-    def mappings(self) -> List[Mapping]:
+    def mappings(self) -> List[base.Mapping]:
         if self._maps is None:
             self._maps = procfs.read_process_maps(self._pid)
         return self._maps
@@ -499,11 +485,11 @@ class LiveSource(TargetSource):
     def auxv(self) -> Dict[int, int]:
         return self._as_it_was("auxv", lambda: procfs.read_process_auxv(self._pid, self.header))
 
-    def threads(self) -> List[Thread]:
+    def threads(self) -> List[base.Thread]:
         return self._as_it_was("threads", lambda: self._name_threads(procfs.list_thread_ids(self._pid)))
 
-    def _name_threads(self, lwps: Iterable[int]) -> List[Thread]:
-        return [Thread(lwp, procfs.thread_name(self._pid, lwp), None, None, None) for lwp in lwps]
+    def _name_threads(self, lwps: Iterable[int]) -> List[base.Thread]:
+        return [base.Thread(lwp, procfs.thread_name(self._pid, lwp), None, None, None) for lwp in lwps]
 
     def environment_variable(self, name: str) -> Optional[str]:
         place, prefix = procfs.find_words_range(self._pid, procfs.ENVIRONMENT), name.encode() + b"="
@@ -512,7 +498,7 @@ class LiveSource(TargetSource):
                 return entry[len(prefix) :].decode("utf-8", "surrogateescape")
         return None
 
-    def bulk_source(self) -> BulkSource:
+    def bulk_source(self) -> base.BulkSource:
         mappings, is_accepted = self.mappings(), self.swap.is_accepted
         faulting = self.faulting(is_accepted)
         zeros = subtract_ranges(unite_ranges((row.start, row.end) for row in mappings if row.is_untouched_zero), list(faulting))
@@ -520,7 +506,7 @@ class LiveSource(TargetSource):
         guards = (tuple(subtract_ranges(shared, list(faulting))), tuple(self._memory.file_systems.unanswered(mappings)))
         table = self.page_table()
         scans, copy = table is not None and table.scans, self._memory.copy
-        return ProcessSource(procfs.proc_entry_number(self._pid), tuple(zeros), self.still, self.swap, scans, copy, *guards)
+        return base.ProcessSource(procfs.proc_entry_number(self._pid), tuple(zeros), self.still, self.swap, scans, copy, *guards)
 
     def present_ranges(self, start: int, end: int) -> Sequence[Tuple[int, int]]:
         copy, most_bytes = self._memory.copy, usage.MOST_PAGES * self._memory.page_bytes
@@ -538,7 +524,7 @@ class LiveSource(TargetSource):
     def monotonic_ns(self) -> Optional[int]:
         return self._as_it_was("monotonic_ns", lambda: procfs.monotonic_ns(self._pid))
 
-    def page_table(self) -> Optional[PageTable]:
+    def page_table(self) -> Optional[base.PageTable]:
         table, copy = self._page_tables.find(self.mappings()), self._memory.copy
         return table if table is None or copy is None else table._replace(copy=copy)
 

@@ -11,35 +11,8 @@ descr; PyArray_Descr: typeobj, kind, type_num.
 from itertools import islice
 from typing import Callable, Dict, Iterable, Iterator, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.addons.runtimes.cpython import interpreter
+from gdbheapx.addons.runtimes.cpython import interpreter, objects
 from gdbheapx.addons.runtimes.cpython.interpreter import FRAMES_HAVE_TAGS, TAGS, PyFrames
-from gdbheapx.addons.runtimes.cpython.objects import (
-    BYTES,
-    DICT,
-    FRAME_DATA,
-    GC_HEAD,
-    GENERATORS,
-    HEAP_TYPE,
-    INLINE_VALUES,
-    INT,
-    IS_TYPE,
-    ITEM,
-    KEYS,
-    LENGTH,
-    LIST,
-    SIZE,
-    STR,
-    TUPLE,
-    TYPE,
-    VALUES,
-    WITH_FRAME,
-    WORD,
-    PyMasks,
-    PySegment,
-    PyType,
-    PyValues,
-    quote_python_text,
-)
 from gdbheapx.analysis.addon_answers import Collector
 from gdbheapx.analysis.reachability import paths as steps
 from gdbheapx.analysis.reachability.heap_graph import find_module_at
@@ -70,7 +43,7 @@ class NumpyArray(NamedTuple):
     """`float64`; empty where it is not known."""
 
 
-def read_ndarray(values: PyValues, address: int) -> Optional[NumpyArray]:
+def read_ndarray(values: objects.PyValues, address: int) -> Optional[NumpyArray]:
     """Read an ndarray; None if it has too many dimensions, or is damaged."""
     count = values.number(address + DIMENSION_COUNT, 4)
     if not 1 <= count <= MOST_DIMENSIONS:
@@ -126,10 +99,10 @@ class PyPosition(NamedTuple):
     """Of a deque's block, from the end where the path began; of something of which no more is known its size."""
 
 
-class PyNamer(PyMasks):
+class PyNamer(objects.PyMasks):
     """Namer of CPython's objects."""
 
-    def __init__(self, values: PyValues, memory: Sequence[PySegment]) -> None:
+    def __init__(self, values: objects.PyValues, memory: Sequence[objects.PySegment]) -> None:
         self._memory = memory
         self._interpreter = interpreter.find_interpreter(values, memory)
         self._modules = list(interpreter.list_python_modules(values, self._interpreter)) if self._interpreter is not None else []
@@ -169,8 +142,8 @@ class PyNamer(PyMasks):
         for name, module in self._modules:
             for key, value in self._values.entries(self._values.word(module + MODULE_DICT)):
                 py_type = self._values.types.all.get(value)
-                at = self._values.word(value + CLASS_DICT) if py_type is not None and not py_type.flags & HEAP_TYPE else 0
-                text = self._values.text(key, MOST_NAME) if at and self._values.has(at, DICT) else None
+                at = self._values.word(value + CLASS_DICT) if py_type is not None and not py_type.flags & objects.HEAP_TYPE else 0
+                text = self._values.text(key, MOST_NAME) if at and self._values.has(at, objects.DICT) else None
                 if text is not None and text.isidentifier():
                     named = PathStep(steps.ATTRIBUTE, "." + text, TargetAddress(value))
                     yield Start(at, (_module_step(name, module), named, PathStep(steps.ATTRIBUTE, OF_CLASS, TargetAddress(at))))
@@ -207,9 +180,9 @@ class PyNamer(PyMasks):
         """See Namer: of what has a frame in it."""
         types, layout = self._values.types, self._values.layout
         kin = (kin.name for py_type in self._named.get(signature or "", ()) for kin in types.family(py_type))
-        if not any(name in WITH_FRAME for name in kin):
+        if not any(name in objects.WITH_FRAME for name in kin):
             return None
-        if layout.release < 11 or signature not in GENERATORS:
+        if layout.release < 11 or signature not in objects.GENERATORS:
             return self._steps.end_in
         frame = self.object_offset(signature) + layout.generator_frame
         return lambda block: self._frames.stack_end(block + frame)
@@ -232,18 +205,18 @@ class PyNamer(PyMasks):
 
     def contents(self, address: int, size_bytes: int, signature: Optional[str]) -> Optional[str]:
         found = self._values.object_in(address)
-        if found is None or found[1].flags & IS_TYPE:
+        if found is None or found[1].flags & objects.IS_TYPE:
             return None
         at, py_type = found
         name = py_type.short_name
-        if py_type.flags & STR:
-            return "%s, %s characters" % (name, format(self._values.word(at + LENGTH), ","))
-        if py_type.flags & BYTES:
-            return "%s, %s bytes" % (name, format(self._values.word(at + SIZE), ","))
-        if py_type.flags & DICT:
-            return "%s of %s entries" % (name, format(self._values.word(at + SIZE), ","))
-        if py_type.flags & (LIST | TUPLE) or self._values.is_named(at, "collections.deque"):
-            return "%s of %s" % (name, format(self._values.word(at + SIZE), ","))
+        if py_type.flags & objects.STR:
+            return "%s, %s characters" % (name, format(self._values.word(at + objects.LENGTH), ","))
+        if py_type.flags & objects.BYTES:
+            return "%s, %s bytes" % (name, format(self._values.word(at + objects.SIZE), ","))
+        if py_type.flags & objects.DICT:
+            return "%s of %s entries" % (name, format(self._values.word(at + objects.SIZE), ","))
+        if py_type.flags & (objects.LIST | objects.TUPLE) or self._values.is_named(at, "collections.deque"):
+            return "%s of %s" % (name, format(self._values.word(at + objects.SIZE), ","))
         array = read_ndarray(self._values, at) if self._values.is_named(at, NDARRAY) else None
         if array is not None:
             return describe_ndarray(array)
@@ -256,40 +229,44 @@ class PyNamer(PyMasks):
         own = self._read_text(at)
         if own is not None:
             return [own]
-        if py_type is not None and py_type.flags & DICT:
+        if py_type is not None and py_type.flags & objects.DICT:
             return self._read_keys(at)
-        return self._led_to(address, min(size_bytes, TEXT_WORDS * WORD), at, py_type)
+        return self._led_to(address, min(size_bytes, TEXT_WORDS * objects.WORD), at, py_type)
 
-    def _led_to(self, address: int, size_bytes: int, at: int, py_type: Optional[PyType]) -> Iterator[str]:
-        words = self._values.world.words(address, size_bytes // WORD) or ()
+    def _led_to(self, address: int, size_bytes: int, at: int, py_type: Optional[objects.PyType]) -> Iterator[str]:
+        words = self._values.world.words(address, size_bytes // objects.WORD) or ()
         for place, pointer in enumerate(words):
             text = self._read_text(pointer)
             if text is not None:
                 yield text
             elif py_type is not None and pointer:
-                move = self._steps.follow(object_position(at), address + place * WORD)
+                move = self._steps.follow(object_position(at), address + place * objects.WORD)
                 yield from self._read_body_texts(move.position) if move is not None else ()
 
     def _read_body_texts(self, place: PyPosition) -> Iterator[str]:
         values, at, count = self._values, place.address, 0
         if place.kind == ITEMS:
-            count = values.word(place.owner + SIZE)
+            count = values.word(place.owner + objects.SIZE)
         elif place.kind == SET:
-            count = (values.word(place.owner + SET_MASK) + 1) * SET_ENTRY // WORD
+            count = (values.word(place.owner + SET_MASK) + 1) * SET_ENTRY // objects.WORD
         elif place.kind == SPLIT:
             keys, at = values.keys(place.owner), values.split_value(at, 0)
             count = keys.entry_count if keys is not None else 0
         elif place.kind == OBJECT and place.view == ATTRIBUTES:
             yield from filter(None, (self._read_text(value) for _, value in islice(values.entries(at), TEXT_WORDS)))
-        yield from filter(None, (self._read_text(values.word(at + number * WORD)) for number in range(min(count, TEXT_WORDS))))
+        yield from filter(None, (self._read_text(values.word(at + number * objects.WORD)) for number in range(min(count, TEXT_WORDS))))
 
     def named_texts(self, address: int, size_bytes: int, signature: Optional[str]) -> Iterator[Tuple[str, str]]:
         """Yield (name, text) of slots, of values without a dict, and of a dict of attributes. See Namer."""
         found, values = self._values.object_in(address), self._values
-        words = values.world.words(address, min(size_bytes, TEXT_WORDS * WORD) // WORD) if found is not None else None
+        words = values.world.words(address, min(size_bytes, TEXT_WORDS * objects.WORD) // objects.WORD) if found is not None else None
         for number, pointer in enumerate(words or ()):
-            at, py_type = address + number * WORD, values.type_of(pointer) if pointer else None
-            if not pointer or found is None or not (py_type.flags & (STR | BYTES | DICT) if py_type is not None else at < found[0]):
+            at, py_type = address + number * objects.WORD, values.type_of(pointer) if pointer else None
+            if (
+                not pointer
+                or found is None
+                or not (py_type.flags & (objects.STR | objects.BYTES | objects.DICT) if py_type is not None else at < found[0])
+            ):
                 continue
             text = self._read_text(pointer) if py_type is not None else None
             move = self._steps.follow(object_position(found[0]), at)
@@ -322,8 +299,8 @@ class PyNamer(PyMasks):
             yield (self._values.literal(key) or "") if text is None else text
 
     def _read_text(self, address: int) -> Optional[str]:
-        if self._values.has(address, BYTES):
-            return decode_text(self._values.world.read(address + 32, min(self._values.word(address + SIZE), TEXT_BYTES)))
+        if self._values.has(address, objects.BYTES):
+            return decode_text(self._values.world.read(address + 32, min(self._values.word(address + objects.SIZE), TEXT_BYTES)))
         return self._values.text(address, TEXT_BYTES)
 
 
@@ -385,37 +362,37 @@ CACHED_KEYS_3_8 = 872
 class PyFields:
     """Names of the fields of a process's types."""
 
-    def __init__(self, values: PyValues) -> None:
+    def __init__(self, values: objects.PyValues) -> None:
         self._values = values
         self._made: Dict[int, Dict[int, str]] = {}
         self.cached_keys_at = self._cached_keys()
 
-    def name(self, py_type: PyType, offset: int) -> Optional[str]:
+    def name(self, py_type: objects.PyType, offset: int) -> Optional[str]:
         """Return the name of the word at this offset in an object, such as `.items`; None if it is not known."""
         if py_type.address not in self._made:
             self._made[py_type.address] = self._make_names(py_type)
         return self._made[py_type.address].get(offset)
 
-    def _make_names(self, py_type: PyType) -> Dict[int, str]:
+    def _make_names(self, py_type: objects.PyType) -> Dict[int, str]:
         made: Dict[int, str] = {}
         release = self._values.layout.release
         for kin in reversed(list(self._values.types.family(py_type))):
             if kin.flags & BASE_EXCEPTION and not made:
                 made.update(EXCEPTION_3_11 if release >= 11 else EXCEPTION_3_8)
             made.update(self._read_members(kin))
-            if not kin.flags & HEAP_TYPE or kin.name.startswith(("functools.", "collections.")):
+            if not kin.flags & objects.HEAP_TYPE or kin.name.startswith(("functools.", "collections.")):
                 made.update(FRAME_3_11 if kin.name == "frame" and release >= 11 else BY_NAME.get(kin.name, {}))
-            if kin.name == "function" and not kin.flags & HEAP_TYPE:
+            if kin.name == "function" and not kin.flags & objects.HEAP_TYPE:
                 made.update(self._values.layout.function)
-        if py_type.flags & IS_TYPE:
+        if py_type.flags & objects.IS_TYPE:
             made.update({self.cached_keys_at + NAME: ".__name__", self.cached_keys_at + QUALIFIED_NAME: ".__qualname__"})
         return made
 
-    def _read_members(self, py_type: PyType) -> Dict[int, str]:
+    def _read_members(self, py_type: objects.PyType) -> Dict[int, str]:
         values, made = self._values, {}
         at = values.word(py_type.address + MEMBERS)
         for _ in range(MOST_MEMBERS):
-            words = values.world.words(at, MEMBER_BYTES // WORD) if at else None
+            words = values.world.words(at, MEMBER_BYTES // objects.WORD) if at else None
             if words is None or not words[0]:
                 break
             text = values.world.read(words[0], 256).split(b"\0")[0].decode("utf-8", "replace")
@@ -429,13 +406,17 @@ class PyFields:
         release = self._values.layout.release
         if release > 8:
             return CACHED_KEYS_AT[max(key for key in CACHED_KEYS_AT if key <= release)]
-        classes = [py_type.address for py_type in self._values.types.all.values() if py_type.flags & HEAP_TYPE]
+        classes = [py_type.address for py_type in self._values.types.all.values() if py_type.flags & objects.HEAP_TYPE]
         place = CACHED_KEYS_AT[9] + QUALIFIED_NAME  # of 3.8 no class has its qualified name there
-        return CACHED_KEYS_AT[9] if any(self._values.has(self._values.word(at + place), STR) for at in classes[:8]) else CACHED_KEYS_3_8
+        return (
+            CACHED_KEYS_AT[9]
+            if any(self._values.has(self._values.word(at + place), objects.STR) for at in classes[:8])
+            else CACHED_KEYS_3_8
+        )
 
-    def shared_keys(self, py_type: PyType) -> int:
+    def shared_keys(self, py_type: objects.PyType) -> int:
         """Return the address of the keys that instances share; 0 if a type has none."""
-        return self._values.word(py_type.address + self.cached_keys_at) if py_type.flags & HEAP_TYPE else 0
+        return self._values.word(py_type.address + self.cached_keys_at) if py_type.flags & objects.HEAP_TYPE else 0
 
 
 DESCRIPTOR = 272
@@ -470,7 +451,7 @@ MODULE_DEFINITION, DEFINED_SIZE = 24, 56
 class PyPointers:
     """Follower of pointers in objects, their bodies, frames, generators and coroutines."""
 
-    def __init__(self, values: PyValues) -> None:
+    def __init__(self, values: objects.PyValues) -> None:
         self._values, self._fields, self.frames = values, PyFields(values), PyFrames(values)
 
     def follow(self, place: PyPosition, word_at: int) -> Optional[PathMove]:
@@ -495,14 +476,16 @@ class PyPointers:
         end_of_frame = self.end_of_frame(place, py_type)
         if end_of_frame is not None:
             return word_at >= end_of_frame
-        item = values.word(py_type.address + ITEM)
-        count = values.word(place.address + SIZE) if item else 0
-        if py_type.flags & INT and values.layout.has_digit_tags:
+        item = values.word(py_type.address + objects.ITEM)
+        count = values.word(place.address + objects.SIZE) if item else 0
+        if py_type.flags & objects.INT and values.layout.has_digit_tags:
             count >>= 3
-        end = py_type.basic_bytes + (item * min(count, (1 << 64) - count) if not py_type.flags & (IS_TYPE | INLINE_VALUES) else 0)
-        if py_type.flags & INLINE_VALUES:
-            end += WORD * (1 + values.number(place.address + py_type.basic_bytes, 1))
-        return offset >= end or -GC_HEAD <= offset < 0 or offset < -py_type.head_bytes
+        end = py_type.basic_bytes + (
+            item * min(count, (1 << 64) - count) if not py_type.flags & (objects.IS_TYPE | objects.INLINE_VALUES) else 0
+        )
+        if py_type.flags & objects.INLINE_VALUES:
+            end += objects.WORD * (1 + values.number(place.address + py_type.basic_bytes, 1))
+        return offset >= end or -objects.GC_HEAD <= offset < 0 or offset < -py_type.head_bytes
 
     def _move_to_unnamed_field(self, place: PyPosition, word_at: int, pointer: int, is_stale: bool) -> Optional[PathMove]:
         """Follow a word without a known name. An unaligned value is no pointer: a text, or a number."""
@@ -511,7 +494,7 @@ class PyPointers:
             pointer &= ~TAGS
         text = ".<%s0x%x>" % ("-" if offset < 0 else "+", abs(offset))
         next_place = object_position(pointer) if self._values.is_object(pointer) else PyPosition(RAW, pointer)
-        return None if is_stale or pointer % WORD else move_to(steps.FIELD, text, next_place)
+        return None if is_stale or pointer % objects.WORD else move_to(steps.FIELD, text, next_place)
 
     def _of_object(self, place: PyPosition, word_at: int, pointer: int) -> Optional[PathMove]:
         values, offset = self._values, word_at - place.address
@@ -521,44 +504,44 @@ class PyPointers:
         body = self._move_to_body(place, py_type, offset, pointer)
         if body is not None:
             return body
-        if not values.is_object(pointer & ~TAGS if values.is_named(place.address, *GENERATORS) else pointer):
+        if not values.is_object(pointer & ~TAGS if values.is_named(place.address, *objects.GENERATORS) else pointer):
             return None
         if place.view == CELL and offset == 16:
             return move_to(steps.CLOSURE, place.text, object_position(pointer), opening=place.opening)
-        if offset == TYPE:
+        if offset == objects.TYPE:
             return move_to(steps.ATTRIBUTE, ".__class__", object_position(pointer))
-        if py_type.flags & TUPLE and offset >= values.layout.items:
-            return self._of_tuple(place, (offset - values.layout.items) // WORD, pointer)
+        if py_type.flags & objects.TUPLE and offset >= values.layout.items:
+            return self._of_tuple(place, (offset - values.layout.items) // objects.WORD, pointer)
         own = self._follow_special_field(place, py_type, offset, pointer)
         if own is not None:
             return own
         name = self._fields.name(py_type, offset)
-        if name == ".__annotations__" and not values.has(pointer, DICT):  # made when asked for
+        if name == ".__annotations__" and not values.has(pointer, objects.DICT):  # made when asked for
             return move_to(steps.FIELD, ".<annotations>", object_position(pointer))
         return move_to(steps.ATTRIBUTE, name, object_position(pointer)) if name is not None else None
 
-    def _move_to_body(self, place: PyPosition, py_type: PyType, offset: int, pointer: int) -> Optional[PathMove]:
+    def _move_to_body(self, place: PyPosition, py_type: objects.PyType, offset: int, pointer: int) -> Optional[PathMove]:
         """Follow a pointer to a dict of attributes, a table or values, which have no name by themselves."""
         values, flags = self._values, py_type.flags
         if offset < 0:
             return self._follow_before_object(place, py_type, offset, pointer)
-        if flags & IS_TYPE and offset == CLASS_DICT:
+        if flags & objects.IS_TYPE and offset == CLASS_DICT:
             return self._move_to_dict(pointer, CLASS)
         if offset == self._dict_offset(place, py_type):
             return self._move_to_dict(pointer, ATTRIBUTES)
-        if flags & DICT and offset == KEYS:
+        if flags & objects.DICT and offset == objects.KEYS:
             return move_to("", "", PyPosition(TABLE, pointer, place.address, place.view))
-        if flags & DICT and offset == VALUES:
-            return move_to("", "", PyPosition(SPLIT, pointer, values.word(place.address + KEYS), place.view))
-        if flags & LIST and offset == 24:
+        if flags & objects.DICT and offset == objects.VALUES:
+            return move_to("", "", PyPosition(SPLIT, pointer, values.word(place.address + objects.KEYS), place.view))
+        if flags & objects.LIST and offset == 24:
             return move_to("", "", PyPosition(ITEMS, pointer, place.address))
         table = self._table_of(py_type, offset)
         if table:
             return move_to("", "", PyPosition(table, pointer, place.address))
-        if flags & IS_TYPE and offset == self._fields.cached_keys_at:
+        if flags & objects.IS_TYPE and offset == self._fields.cached_keys_at:
             return move_to("", "", PyPosition(TABLE, pointer))
-        if flags & INLINE_VALUES and offset >= py_type.basic_bytes + WORD:
-            number = (offset - py_type.basic_bytes) // WORD - 1
+        if flags & objects.INLINE_VALUES and offset >= py_type.basic_bytes + objects.WORD:
+            number = (offset - py_type.basic_bytes) // objects.WORD - 1
             return self.attribute(self._fields.shared_keys(py_type), number, ATTRIBUTES, pointer)
         return None
 
@@ -571,60 +554,60 @@ class PyPointers:
         size = self._values.word(definition + DEFINED_SIZE) if definition else 0
         return PyPosition(RAW, at, number=size or 1)
 
-    def _table_of(self, py_type: PyType, offset: int) -> str:
+    def _table_of(self, py_type: objects.PyType, offset: int) -> str:
         """Return the kind of body of a set, a deque or an array that the word leads to."""
         names = {kin.name for kin in self._values.types.family(py_type)}
         if names & {"set", "frozenset"} and offset == SET_TABLE:
             return SET
-        if (py_type.flags & IS_TYPE and offset == TYPE_DOC) or any(offset in OF_BYTES.get(name, ()) for name in names):
+        if (py_type.flags & objects.IS_TYPE and offset == TYPE_DOC) or any(offset in OF_BYTES.get(name, ()) for name in names):
             return PLAIN_BYTES
         if NDARRAY in names and offset == ARRAY_DATA:
             return ARRAY
         return {DEQUE_FIRST: DEQUE_LEFT, DEQUE_LAST: DEQUE_RIGHT}.get(offset, "") if "collections.deque" in names else ""
 
     def _move_to_dict(self, pointer: int, view: str) -> Optional[PathMove]:
-        if not self._values.has(pointer, DICT):
+        if not self._values.has(pointer, objects.DICT):
             return None
         return move_to(steps.ATTRIBUTE, ".__dict__", object_position(pointer, view), is_open=True)
 
-    def _follow_before_object(self, place: PyPosition, py_type: PyType, offset: int, pointer: int) -> Optional[PathMove]:
+    def _follow_before_object(self, place: PyPosition, py_type: objects.PyType, offset: int, pointer: int) -> Optional[PathMove]:
         """Follow a managed dict, or values without one, before the object: one word for each in 3.11, one word for both later
         (pycore_object.h).
         """
-        if py_type.head_bytes <= GC_HEAD:
+        if py_type.head_bytes <= objects.GC_HEAD:
             return None
         keys, is_11 = self._fields.shared_keys(py_type), not self._values.types.has_tagged_dicts
-        if is_11 and offset == -4 * WORD:
+        if is_11 and offset == -4 * objects.WORD:
             return move_to("", "", PyPosition(SPLIT, pointer, keys, ATTRIBUTES))
-        if not is_11 and offset == -3 * WORD and pointer & 1:
+        if not is_11 and offset == -3 * objects.WORD and pointer & 1:
             return move_to("", "", PyPosition(SPLIT, pointer + 1, keys, ATTRIBUTES))
-        return self._move_to_dict(pointer, ATTRIBUTES) if offset == -3 * WORD else None
+        return self._move_to_dict(pointer, ATTRIBUTES) if offset == -3 * objects.WORD else None
 
-    def _dict_offset(self, place: PyPosition, py_type: PyType) -> int:
+    def _dict_offset(self, place: PyPosition, py_type: objects.PyType) -> int:
         offset = self._values.word(py_type.address + DICT_OFFSET)
         if not offset >> 63:
             return offset
-        item, count = self._values.word(py_type.address + 40), self._values.word(place.address + SIZE)
+        item, count = self._values.word(py_type.address + 40), self._values.word(place.address + objects.SIZE)
         count = (1 << 64) - count if count >> 63 else count
         size = py_type.basic_bytes + item * count
-        return -(-size // WORD) * WORD - ((1 << 64) - offset) if offset < (1 << 64) - 1 and count < 1 << 32 else 0
+        return -(-size // objects.WORD) * objects.WORD - ((1 << 64) - offset) if offset < (1 << 64) - 1 and count < 1 << 32 else 0
 
     def _of_tuple(self, place: PyPosition, index: int, pointer: int) -> Optional[PathMove]:
         values = self._values
-        if index >= values.word(place.address + SIZE):
+        if index >= values.word(place.address + objects.SIZE):
             return None
         if place.view == CELLS and values.is_named(pointer, "cell"):
             names = self.frames.free_names(place.owner)
             if index < len(names) and names[index]:
-                content = ".__closure__[%s]" % quote_python_text(names[index] or "")
+                content = ".__closure__[%s]" % objects.quote_python_text(names[index] or "")
                 return move_to(steps.CLOSURE, ".__closure__[%d]" % index, object_position(pointer, CELL, content), is_open=True)
         is_open = place.view == CELLS
         return move_to(steps.INDEX, "%s[%d]" % (".__closure__" * is_open, index), object_position(pointer))
 
-    def _follow_special_field(self, place: PyPosition, py_type: PyType, offset: int, pointer: int) -> Optional[PathMove]:
+    def _follow_special_field(self, place: PyPosition, py_type: objects.PyType, offset: int, pointer: int) -> Optional[PathMove]:
         values = self._values
         names = {kin.name for kin in values.types.family(py_type)}
-        if "function" in names and offset == values.layout.closure and values.has(pointer, TUPLE):
+        if "function" in names and offset == values.layout.closure and values.has(pointer, objects.TUPLE):
             code = next(at for at, name in values.layout.function.items() if name == ".__code__")
             cells = PyPosition(OBJECT, pointer, owner=values.word(place.address + code), view=CELLS)
             return move_to(steps.CLOSURE, ".__closure__", cells, is_open=True)
@@ -634,7 +617,7 @@ class PyPointers:
             return move_to(steps.ATTRIBUTE, ".<mapping>", object_position(pointer), is_open=True)
         if (
             "module" in names
-            and offset == values.layout.module_state + 2 * WORD
+            and offset == values.layout.module_state + 2 * objects.WORD
             and values.get(values.word(place.address + MODULE_DICT), "__name__") == pointer
         ):
             return move_to(steps.ATTRIBUTE, ".__name__", object_position(pointer))
@@ -642,37 +625,37 @@ class PyPointers:
             return move_to(steps.FIELD, ".<cache>", object_position(pointer, CACHE))
         if "functools._lru_list_elem" in names and offset == LRU_RESULT:
             return move_to("", "", object_position(pointer))
-        if "_asyncio.Task" in names and self._values.is_named(pointer, *GENERATORS):
+        if "_asyncio.Task" in names and self._values.is_named(pointer, *objects.GENERATORS):
             return move_to(steps.ATTRIBUTE, ".get_coro()", object_position(pointer))
-        if names & set(GENERATORS):
+        if names & set(objects.GENERATORS):
             return self.of_generator(place, offset, pointer & ~TAGS)
         return self.of_frame(place, py_type, offset, pointer) if "frame" in names else None
 
-    def of_frame(self, place: PyPosition, py_type: PyType, offset: int, pointer: int) -> Optional[PathMove]:
+    def of_frame(self, place: PyPosition, py_type: objects.PyType, offset: int, pointer: int) -> Optional[PathMove]:
         """Follow a frame object to its variables; since 3.11 only after its function has ended and left them to it."""
         frame = self._own_frame(place.address, py_type)
         return self.local(frame, place.address + offset, place.opening, pointer) if frame else None
 
-    def _own_frame(self, address: int, py_type: PyType) -> int:
+    def _own_frame(self, address: int, py_type: objects.PyType) -> int:
         if self._values.layout.release < 11:
             return address
         own = address + py_type.basic_bytes - self._values.layout.frame.locals
-        return own if self._values.word(address + FRAME_DATA) == own else 0
+        return own if self._values.word(address + objects.FRAME_DATA) == own else 0
 
-    def end_of_frame(self, place: PyPosition, py_type: PyType) -> Optional[int]:
+    def end_of_frame(self, place: PyPosition, py_type: objects.PyType) -> Optional[int]:
         """Return the end of the frame that a frame object or a generator has in itself; None for other objects."""
         release = self._values.layout.release
         if self._values.is_named(place.address, "frame"):
             own = self._own_frame(place.address, py_type)
             return self.frames.stack_end(own) if own else place.address + py_type.basic_bytes - self._values.layout.frame.locals
-        if release >= 11 and self._values.is_named(place.address, *GENERATORS):
+        if release >= 11 and self._values.is_named(place.address, *objects.GENERATORS):
             return self.frames.stack_end(place.address + self._values.layout.generator_frame)
         return None
 
     def of_generator(self, place: PyPosition, offset: int, pointer: int) -> Optional[PathMove]:
         """Follow a generator to its frame up to 3.10, then to the variables in the frame, and last to the awaitable of a coroutine."""
         values, frames = self._values, self.frames
-        kind = next((name for name in GENERATORS if values.is_named(place.address, name)), "generator")
+        kind = next((name for name in objects.GENERATORS if values.is_named(place.address, name)), "generator")
         at = place.address + values.layout.generator_frame
         frame = values.word(at) if values.layout.release < 11 else at
         opening = "" if kind == "generator" else "%s %s(): " % (kind.replace("_", " "), frames.function(frame))
@@ -680,7 +663,7 @@ class PyPointers:
             text = {"generator": ".gi_frame", "coroutine": ".cr_frame"}.get(kind, ".ag_frame")
             return move_to(steps.ATTRIBUTE, text, PyPosition(OBJECT, pointer, opening=opening)) if place.address + offset == at else None
         local = self.local(frame, place.address + offset, opening, pointer, ".gi_frame")
-        is_last = place.address + offset == frames.stack_end(frame) - WORD
+        is_last = place.address + offset == frames.stack_end(frame) - objects.WORD
         return (
             move_to(steps.ATTRIBUTE, ".cr_await", object_position(pointer)) if local is None and is_last and kind == "coroutine" else local
         )
@@ -690,7 +673,7 @@ class PyPointers:
         name = next((name for name, place, _ in self.frames.locals(frame) if place == word_at), None)
         if name is None:
             return None
-        text = name if opening else "%s.f_locals[%s]" % (before, quote_python_text(name))
+        text = name if opening else "%s.f_locals[%s]" % (before, objects.quote_python_text(name))
         if self._values.is_named(pointer, "cell"):
             return move_to(
                 steps.LOCAL, ".<cell %s>" % name, PyPosition(OBJECT, pointer, view=CELL, text=text, opening=opening), is_open=True
@@ -733,15 +716,15 @@ class PyPointers:
         if kind in (DEQUE_LEFT, DEQUE_RIGHT):
             return self._of_deque(place, word_at, pointer)
         if kind == SPLIT:
-            return self.attribute(place.owner, (word_at - values.split_value(place.address, 0)) // WORD, place.view, pointer)
+            return self.attribute(place.owner, (word_at - values.split_value(place.address, 0)) // objects.WORD, place.view, pointer)
         if kind == SET:
             return self.element(place.address, word_at, values.word(place.owner + SET_MASK), pointer)
         if not values.is_object(pointer):
             return None
         if kind == LINK and word_at == place.address + LRU_RESULT:  # the census does not know its type up to 3.9
             return move_to("", "", object_position(pointer))
-        index = (word_at - place.address) // WORD
-        text = "[%d]" % index if kind == ITEMS and 0 <= index < values.word(place.owner + SIZE) else None
+        index = (word_at - place.address) // objects.WORD
+        text = "[%d]" % index if kind == ITEMS and 0 <= index < values.word(place.owner + objects.SIZE) else None
         array = read_ndarray(values, place.owner) if kind == ARRAY else None
         text = format_index(array, word_at) if array is not None else text
         return move_to(steps.INDEX, text, object_position(pointer)) if text is not None else None
@@ -749,10 +732,14 @@ class PyPointers:
     def _of_table(self, place: PyPosition, word_at: int, pointer: int) -> Optional[PathMove]:
         keys = self._values.keys(place.address)
         number, offset = divmod(word_at - keys.entries, keys.entry_bytes) if keys else (-1, 0)
-        if keys is None or not 0 <= number < keys.entry_count or (place.owner and self._values.word(place.owner + KEYS) != place.address):
+        if (
+            keys is None
+            or not 0 <= number < keys.entry_count
+            or (place.owner and self._values.word(place.owner + objects.KEYS) != place.address)
+        ):
             return None
         key = self._values.word(keys.entries + number * keys.entry_bytes + keys.key)
-        if offset == keys.value and key and place.owner and not self._values.word(place.owner + VALUES):
+        if offset == keys.value and key and place.owner and not self._values.word(place.owner + objects.VALUES):
             return self._move_to_value(key, place.view, pointer)
         if offset == keys.key and self._values.is_object(pointer):
             literal = self._values.literal(pointer)
@@ -772,13 +759,13 @@ class PyPointers:
 
     def _of_deque(self, place: PyPosition, word_at: int, pointer: int) -> Optional[PathMove]:
         """Follow a word of a deque's block: a link to the next block, or an item (Modules/_collectionsmodule.c)."""
-        word = (word_at - place.address) // WORD
+        word = (word_at - place.address) // objects.WORD
         is_left = place.kind == DEQUE_LEFT
         if word == (DEQUE_ITEMS + 1 if is_left else 0):
             return move_to("", "", place._replace(address=pointer, number=place.number + 1))
         if not 1 <= word <= DEQUE_ITEMS or not self._values.is_object(pointer):
             return None
-        size = self._values.word(place.owner + SIZE)
+        size = self._values.word(place.owner + objects.SIZE)
         if is_left:
             index = place.number * DEQUE_ITEMS + word - 1 - self._values.word(place.owner + DEQUE_LEFT_INDEX)
         else:

@@ -7,18 +7,7 @@ from array import array
 from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx import problems
-from gdbheapx.addons.runtimes.jvm.java_classes import (
-    FINAL,
-    MIRROR,
-    PHANTOM,
-    SOFT,
-    STACK_CHUNK,
-    JavaClass,
-    find_field_at,
-    list_fields,
-    list_object_fields,
-    read_java_classes,
-)
+from gdbheapx.addons.runtimes.jvm import java_classes
 from gdbheapx.addons.runtimes.jvm.java_heap import JavaHeap, JavaShape, VmTables, find_java_heap, read_java_shape, read_vm_tables
 from gdbheapx.addons.runtimes.jvm.java_roots import JavaRoots, find_java_roots
 from gdbheapx.analysis.census.world import Inner, World
@@ -105,7 +94,7 @@ class ObjectWalker:
         kernel: Kernel,
         source: BulkSource,
         shape: JavaShape,
-        classes: Sequence[JavaClass],
+        classes: Sequence[java_classes.JavaClass],
         parts: Iterable[Range],
         budget: Budget,
         little_endian: bool = True,
@@ -122,7 +111,7 @@ class ObjectWalker:
         rows, blocks = array("Q"), array("Q")
         for java_class in classes:
             place = len(blocks) // 2
-            has_referent = java_class.kind in (SOFT, FINAL) and referent_offset is not None
+            has_referent = java_class.kind in (java_classes.SOFT, java_classes.FINAL) and referent_offset is not None
             runs = sorted([*java_class.oop_blocks, (referent_offset or 0, 1)] if has_referent else java_class.oop_blocks)
             blocks.extend(number & ADDRESS_MASK for run in runs for number in run[:2])
             helper = java_class.layout_helper & 0xFFFFFFFF
@@ -296,10 +285,13 @@ class JavaObjects:
     def __init__(self, world: World, tables: VmTables, heap: JavaHeap) -> None:
         self._world, self._tables, self.heap = world, tables, heap
         self.shape: JavaShape = read_java_shape(tables)
-        self.classes: Sequence[JavaClass] = read_java_classes(tables)
+        self.classes: Sequence[java_classes.JavaClass] = java_classes.read_java_classes(tables)
         self._mirrors = {java_class.mirror: java_class for java_class in self.classes if java_class.mirror}
-        klasses = [next((java_class.klass for java_class in self.classes if java_class.kind == kind), None) for kind in (STACK_CHUNK, SOFT)]
-        chunk, soft = [list(list_object_fields(tables, klass)) if klass is not None else [] for klass in klasses]
+        klasses = [
+            next((java_class.klass for java_class in self.classes if java_class.kind == kind), None)
+            for kind in (java_classes.STACK_CHUNK, java_classes.SOFT)
+        ]
+        chunk, soft = [list(java_classes.list_object_fields(tables, klass)) if klass is not None else [] for klass in klasses]
         chunk_offsets = [next((field.offset for field in chunk if field.name == name), None) for name in ("size", "sp", "flags")]
         referent_offset = next((field.offset for field in soft if field.name == "referent"), None)
         memory = (open_block_source(world.target), self.shape, self.classes, heap.used_parts, world.session.budget)
@@ -326,7 +318,7 @@ class JavaObjects:
         self.roots = find_java_roots(self._tables, self.shape, self.heap, self.classes)
         if not self.roots.strong:
             return "; ".join(self.roots.problems) or "no roots were found"
-        for mark, skipped in ((STRONG, ()), (KEPT, (FINAL, PHANTOM))):
+        for mark, skipped in ((STRONG, ()), (KEPT, (java_classes.FINAL, java_classes.PHANTOM))):
             if not self._mark_from(self.roots, mark, skipped):
                 return "the time was over"
         return None
@@ -423,14 +415,14 @@ class JavaObjects:
     def _name_field(self, index: int, offset: int, address: int) -> Optional[str]:
         """Return `org.rocksdb.ReadOptions.nativeHandle_`; of a java.lang.Class the static field. None of what has no name."""
         java_class = self.classes[index]
-        key = (index, offset, address if java_class.kind == MIRROR else 0)
+        key = (index, offset, address if java_class.kind == java_classes.MIRROR else 0)
         if key not in self._names:
-            field, name = find_field_at(self._tables, java_class.klass, offset) if offset != ANY_ELEMENT else None, None
+            field, name = java_classes.find_field_at(self._tables, java_class.klass, offset) if offset != ANY_ELEMENT else None, None
             if offset == ANY_ELEMENT:
                 name = "elements of %s" % java_class.name
             elif field is not None:
                 name = "%s.%s" % (java_class.name, field.name) if field.signature == "J" else None
-            elif java_class.kind == MIRROR:
+            elif java_class.kind == java_classes.MIRROR:
                 name = self._name_static(address, offset)
             self._names[key] = name
         return self._names[key]
@@ -438,7 +430,7 @@ class JavaObjects:
     def _name_static(self, mirror: int, offset: int) -> Optional[str]:
         """Return the static field at an offset of a java.lang.Class."""
         owner = self._mirrors.get(mirror)
-        fields = list_fields(self._tables, owner.klass) if owner is not None else ()
+        fields = java_classes.list_fields(self._tables, owner.klass) if owner is not None else ()
         name = next((field.name for field in fields if field.is_static and field.offset == offset), None)
         return "%s.%s" % (owner.name, name) if owner is not None and name is not None else None
 
@@ -447,7 +439,7 @@ class JavaObjects:
         if self.roots is None or not self._world.target.can_read_on:
             return None
         if not self._has_paths:
-            self._mark_from(self.roots, NAMED, (FINAL, PHANTOM))
+            self._mark_from(self.roots, NAMED, (java_classes.FINAL, java_classes.PHANTOM))
             self._has_paths = True
         steps = self._walker.find_path(address)
         if steps is None:
@@ -467,13 +459,13 @@ class JavaObjects:
         if not 0 <= step.class_index < len(self.classes):
             return "?"
         java_class = self.classes[step.class_index]
-        name = self._name_static(step.address, step.place) if java_class.kind == MIRROR else None
+        name = self._name_static(step.address, step.place) if java_class.kind == java_classes.MIRROR else None
         if name is not None:
             return name
         start = text or "(%s)" % java_class.name
         if java_class.layout_helper < 0:
             return "%s[%d]" % (start, step.place)
-        field = find_field_at(self._tables, java_class.klass, step.place)
+        field = java_classes.find_field_at(self._tables, java_class.klass, step.place)
         return "%s.%s" % (start, field.name if field is not None else "+0x%x" % step.place)
 
 
