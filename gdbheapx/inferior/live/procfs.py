@@ -287,8 +287,8 @@ def read_stat(number: int) -> List[bytes]:
 
 
 def find_words_range(pid: int, place: int) -> Optional[Tuple[int, int]]:
-    """Return the range (start, end) of its memory with its ARGUMENTS, or with the ENVIRONMENT that it was started with; None if that may not
-    be known. It has the content of /proc/PID/environ, which brings pages in from swap unannounced.
+    """Return the range (start, end) of its memory with its ARGUMENTS, or with the ENVIRONMENT that it was started with; None if that may
+    not be known. It has the content of /proc/PID/environ, which brings pages in from swap unannounced.
     """
     fields = read_stat(proc_entry_number(pid))
     start, end = (int(fields[place]), int(fields[place + 1])) if len(fields) > place + 1 else (0, 0)
