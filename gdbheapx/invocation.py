@@ -19,7 +19,7 @@ that shows, as gdb has a COLUMNS of its own."""
 UNPACKED = "GDBHEAPX_UNPACKED"
 """The variable with the descriptor of what a core was fetched or unpacked to, and what was wrong with it."""
 STANDS_BY = "GDBHEAPX_STANDS_BY"
-"""The variable that has a program wait for commands (addons/monitor/watch/standby.py)."""
+"""The variable that has a program wait for commands (addons/monitor/watch/capture.py)."""
 DUMPED = "GDBHEAPX_DUMPED"
 """The variable with the descriptor of what the core begins with that the kernel is writing of the process."""
 NEAR = 0.7

@@ -128,9 +128,9 @@ def answer_watch(session: Session, options: Options) -> CommandAnswer:
 def watch_lines(session: Session, options: Options, sampler: "Sampler", style: TextStyle) -> Iterator[str]:
     """Watch, and yield the lines for the terminal, or with --json one JSON object a line; the files are written meanwhile."""
     from gdbheapx.addons.monitor.watch import endpoint, table, text
-    from gdbheapx.addons.monitor.watch.returned import ReturnedStep
     from gdbheapx.addons.monitor.watch.samples import Sample
     from gdbheapx.addons.monitor.watch.summary import History, Over, watch_events
+    from gdbheapx.addons.monitor.watch.trends import ReturnedStep
 
     history, shown, encoded = History(sampler.watched), text.Text(sampler, style), table.WatchTableLines(sampler)
     of_csv = table.Csv(options.csv, sampler) if options.csv else None

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Callable, Dict, Iterator, List, NamedTuple, O
 
 from gdbheapx.addons.monitor.memory_group import InContainer
 from gdbheapx.addons.monitor.watch.counters import Counters, ProcessCounters
-from gdbheapx.addons.monitor.watch.series import Series
 from gdbheapx.addons.monitor.watch.table import format_utc_time
+from gdbheapx.addons.monitor.watch.trends import Series
 from gdbheapx.budget import Budget
 from gdbheapx.columns import ADD, BYTES, IF_ANY, PLAIN, TEXT, Column, ColumnsTable, columns_of
 from gdbheapx.report.encodings import encode_json

@@ -4,9 +4,8 @@ import time
 from typing import Callable, Iterator, Mapping, NamedTuple, Optional, Sequence, Union
 
 from gdbheapx import verdict
-from gdbheapx.addons.monitor.watch.returned import ReturnedStep, SpikeFinder, Spikes, Steps, Worth
 from gdbheapx.addons.monitor.watch.samples import Sample, Sampler, Watched
-from gdbheapx.addons.monitor.watch.series import Series, SeriesChange
+from gdbheapx.addons.monitor.watch.trends import ReturnedStep, Series, SeriesChange, SpikeFinder, Spikes, Steps, Worth
 from gdbheapx.budget import Budget
 from gdbheapx.errors import HeapxError
 

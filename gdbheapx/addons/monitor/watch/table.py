@@ -11,9 +11,9 @@ from typing import Any, BinaryIO, Dict, Iterator, List, Mapping, NamedTuple, Opt
 
 from gdbheapx.addons.monitor.watch.capture import TriggerDecision
 from gdbheapx.addons.monitor.watch.counters import ProcessCounters
-from gdbheapx.addons.monitor.watch.returned import ReturnedStep
 from gdbheapx.addons.monitor.watch.samples import Sample, Sampler, Watched, Watching
 from gdbheapx.addons.monitor.watch.summary import ENDED, EXECUTED, OPEN, STOPPED, TIMES, VERDICT_KINDS, History, Over
+from gdbheapx.addons.monitor.watch.trends import ReturnedStep
 from gdbheapx.allocators.answers import Figure, Reading
 from gdbheapx.errors import HeapxError
 from gdbheapx.files import open_regular

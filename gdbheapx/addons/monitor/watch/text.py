@@ -5,14 +5,13 @@ import time
 from collections import deque
 from typing import Deque, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
-from gdbheapx.addons.monitor.watch import returned as spikes
 from gdbheapx.addons.monitor.watch import summary as codes
+from gdbheapx.addons.monitor.watch import trends as spikes
 from gdbheapx.addons.monitor.watch.capture import TriggerDecision
-from gdbheapx.addons.monitor.watch.returned import LEAST_HEIGHT_PERCENT, ReturnedStep, Spikes, Worth
 from gdbheapx.addons.monitor.watch.samples import Sample, Watching
-from gdbheapx.addons.monitor.watch.series import LEAST_SWING_BYTES, SeriesChange
 from gdbheapx.addons.monitor.watch.summary import History, Over, Summary
 from gdbheapx.addons.monitor.watch.table import list_estimates
+from gdbheapx.addons.monitor.watch.trends import LEAST_HEIGHT_PERCENT, LEAST_SWING_BYTES, ReturnedStep, SeriesChange, Spikes, Worth
 from gdbheapx.analysis.memory_verdict import has_objects, is_seen
 from gdbheapx.columns import BYTES, TEXT, Column
 from gdbheapx.command import TextStyle

@@ -8,11 +8,10 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx import __version__, addon_loader
 from gdbheapx.addons.monitor.watch import text
-from gdbheapx.addons.monitor.watch.returned import ReturnedStep
 from gdbheapx.addons.monitor.watch.samples import Sample, Watching
-from gdbheapx.addons.monitor.watch.series import Curves, Point, Spread
 from gdbheapx.addons.monitor.watch.summary import STOPPED, History, Over, Summary
 from gdbheapx.addons.monitor.watch.table import heading_of_figure, list_estimates
+from gdbheapx.addons.monitor.watch.trends import Curves, Point, ReturnedStep, Spread
 from gdbheapx.hints import hint_about, write_commands
 from gdbheapx.output import OutputFile
 from gdbheapx.report.text import DrawnPath, UncutText, format_coordinate, make_printable

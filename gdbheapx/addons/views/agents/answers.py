@@ -11,7 +11,7 @@ from contextlib import contextmanager, nullcontext
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from gdbheapx import api, command, hints, runner
-from gdbheapx.addons.views.fleet import documents, run
+from gdbheapx.addons.views.fleet import run
 from gdbheapx.errors import HeapxError, UsageError, error_of_document
 from gdbheapx.invocation import GlobalOptions
 from gdbheapx.problems import CUT, FILE_NOT_FOUND, NO_TARGET
@@ -188,7 +188,7 @@ class Answers:
         try:
             document: Any = json.loads(ended.content if ended is not None else b"")
         except (ValueError, RecursionError):
-            bounds = self._max_seconds, documents.MOST_BYTES >> 20
+            bounds = self._max_seconds, run.MOST_BYTES >> 20
             raise HeapxError("the SQL was not answered within %g s and %d MiB" % bounds, "ask for less", code=CUT)
         error = error_of_document(document)
         if error is not None:
@@ -200,7 +200,7 @@ class Answers:
         """Return the output of the child at the end of its time; None if it has written too much."""
         limit = self._max_seconds + GRACE_SECONDS
         try:
-            return run.run_child(words, named, asks, limit, lambda look: os.fstat(look.out.fileno()).st_size > documents.MOST_BYTES)
+            return run.run_child(words, named, asks, limit, lambda look: os.fstat(look.out.fileno()).st_size > run.MOST_BYTES)
         except (OSError, ValueError) as error:  # more than a command line takes, a null byte, no UTF-8
             raise UsageError("query: cannot pass on the SQL (%s)" % error, "ask a shorter SELECT, in UTF-8")
 

@@ -61,13 +61,12 @@ def check_export_options(session: Session, options: Options) -> None:
         "gdbheapx.analysis.census.owned",
         "gdbheapx.kernel.blocks.stream",
         "gdbheapx.report.encodings",
-        "gdbheapx.addons.views.export.perfetto",
-        "gdbheapx.addons.views.export.pprof",
+        "gdbheapx.addons.views.export",
     ),
 )
 def answer_export(session: Session, options: Options) -> CommandAnswer:
     """The command `export`."""
-    from gdbheapx.addons.views.export import pprof
+    from gdbheapx.addons.views import export
     from gdbheapx.analysis.census import find, owned
     from gdbheapx.report import encodings
 
@@ -101,7 +100,7 @@ def answer_export(session: Session, options: Options) -> CommandAnswer:
         return CommandAnswer(lambda: {"stacks": stacks}, lambda style: lines, read=True, document=True)
 
     def make_profile_text() -> List[str]:
-        return [pprof.encode_stacks(stacks, images, period).decode("utf-8", "surrogateescape")]
+        return [export.encode_stacks(stacks, images, period).decode("utf-8", "surrogateescape")]
 
     return CommandAnswer(lambda: {"stacks": stacks}, lambda style: make_profile_text(), read=True, document=True, pieces=True)
 
@@ -125,7 +124,7 @@ def _answer_jeprof(session: Session, options: Options) -> CommandAnswer:
 
 def _answer_perfetto(session: Session, options: Options) -> CommandAnswer:
     """Objects are written after the process was let go, while the graph is gone through."""
-    from gdbheapx.addons.views.export import perfetto
+    from gdbheapx.addons.views import export
 
     if options.json:
         raise HeapxError("--json cannot be used with perfetto", "`%s` says what holds what" % hint_command("owners --json"), code=USAGE)
@@ -133,9 +132,9 @@ def _answer_perfetto(session: Session, options: Options) -> CommandAnswer:
         raise UsageError("perfetto has blocks, or their owners, and no %s" % options.of, "omit --of, or use --format pprof")
     if not options.output:
         raise UsageError("a trace is not text", "name the file with -o FILE")
-    objects = perfetto.find_objects(session, options.of == "owners")
+    objects = export.find_objects(session, options.of == "owners")
     command = session.target.executable or "?"
-    packets = (piece.decode("utf-8", "surrogateescape") for piece in perfetto.trace_pieces(objects, session.target.pid or 1, command))
+    packets = (piece.decode("utf-8", "surrogateescape") for piece in export.trace_pieces(objects, session.target.pid or 1, command))
     return CommandAnswer(dict, lambda style: packets, read=True, document=True, pieces=True)
 
 

@@ -28,7 +28,7 @@ documents come back to DIR here. Only on a trusted network or with tls://: who c
 
 def document_record() -> Any:
     """The record of a row."""
-    from gdbheapx.addons.views.fleet.documents import Document
+    from gdbheapx.addons.views.fleet.run import Document
 
     return Document
 
@@ -75,7 +75,7 @@ def parse_share(given: str) -> Tuple[int, int]:
 def answer_fleet(session: Session, options: Options) -> CommandAnswer:
     """The command `fleet`."""
     from gdbheapx import problems
-    from gdbheapx.addons.views.fleet import documents, run
+    from gdbheapx.addons.views.fleet import run
     from gdbheapx.errors import HeapxError, UsageError
 
     if options.table:
@@ -105,21 +105,19 @@ def answer_fleet(session: Session, options: Options) -> CommandAnswer:
     for number, what in ((failed, "no answer"), (partial, "a partial answer"), (missing, "interrupted before this core was read")):
         if number:
             session.problem(problems.NO_ANSWER, None, "%d of %d cores: %s" % (number, len(rows) + missing, what))
-    return CommandAnswer(lambda: documents.table_data(rows, None), lambda style: documents.document_table_lines(style, rows), read=True)
+    return CommandAnswer(lambda: run.table_data(rows, None), lambda style: run.document_table_lines(style, rows), read=True)
 
 
 def answer_fleet_table(options: Options) -> CommandAnswer:
     """--table"""
-    from gdbheapx.addons.views.fleet import documents
+    from gdbheapx.addons.views.fleet import run
 
-    rows = documents.order_documents(
-        [documents.read_document_row(path) for path in documents.list_document_paths(options.cores)], options.sort
-    )
-    groups = documents.group_documents(rows, options.by) if options.by else None
+    rows = run.order_documents([run.read_document_row(path) for path in run.list_document_paths(options.cores)], options.sort)
+    groups = run.group_documents(rows, options.by) if options.by else None
     shown = rows if groups is None else groups
     return CommandAnswer(
-        lambda: documents.table_data(rows, groups),
-        lambda style: documents.document_csv_lines(shown) if options.csv else documents.document_table_lines(style, shown),
+        lambda: run.table_data(rows, groups),
+        lambda style: run.document_csv_lines(shown) if options.csv else run.document_table_lines(style, shown),
         document=options.csv,
         read=True,
     )

@@ -1,4 +1,5 @@
-"""A look at each of many cores, by a program of its own, on any machine: a core that is bad, or huge, ends nothing else.
+"""A look at each of many cores, by a program of its own, on any machine: a core that is bad, or huge, ends nothing else. Its documents of
+`report --json`, as rows: they may be anybody's, and a field of another kind than it should have is unknown.
 
 The file views.sql next to the documents of a fleet: views for DuckDB, which reads JSON itself.
 """
@@ -13,15 +14,237 @@ import stat
 import subprocess
 import tempfile
 import time
-from typing import IO, Any, Callable, Dict, Generator, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import IO, Annotated, Any, Callable, Dict, Generator, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
-from gdbheapx import child_python
-from gdbheapx.addons.views.fleet import documents
+from gdbheapx import child_python, files
 from gdbheapx.budget import Budget
+from gdbheapx.columns import BYTES, IF_ANY, IF_KNOWN, TEXT, Column, ColumnsTable, columns_of
+from gdbheapx.command import TextStyle
 from gdbheapx.errors import HeapxError, error_of_document
+from gdbheapx.findings import EVIDENCE_MISSING
 from gdbheapx.invocation import GLOBALS, GlobalOptions, split_words, unpack_words
-from gdbheapx.problems import CANNOT_WRITE, SHELL_ONLY, UNSAFE_PATH
+from gdbheapx.model import HeapSum
+from gdbheapx.problems import CANNOT_WRITE, FILE_NOT_FOUND, FILE_UNREADABLE, SHELL_ONLY, UNSAFE_PATH
+from gdbheapx.report import text
 from gdbheapx.snapshot import container
+
+SCHEMA = "gdbheapx/1"
+MOST_BYTES = 64 << 20
+"""A document has some ten kilobytes; a larger file is none."""
+MOST_NUMBER = 1 << 64
+MOST_TEXT = 300
+SOURCE = "fleet"
+"""The member that `fleet` adds to a document: which core, as it was, and how the look ended."""
+NONE = "unknown"
+
+
+class Document(NamedTuple):
+    """Row of one document. A figure that the document does not have is None."""
+
+    core: Annotated[str, Column("core", TEXT)]
+    executable: Annotated[Optional[str], Column("executable", TEXT, goes=1)] = None
+    version: Annotated[Optional[str], Column("version", TEXT, goes=6)] = None
+    build_id: Annotated[Optional[str], Column("build-id", TEXT, None, IF_KNOWN, goes=7)] = None
+    """Of the allocator's object."""
+    verdict: Annotated[Optional[str], Column("verdict", TEXT)] = None
+    used_bytes: Annotated[Optional[int], Column("in use", BYTES)] = None
+    kept_bytes: Annotated[Optional[int], Column("free", BYTES)] = None
+    memory_bytes: Annotated[Optional[int], Column("memory", BYTES, goes=3)] = None
+    """RSS of a process, dumped bytes of a core."""
+    largest: Annotated[Optional[str], Column("largest class", TEXT, None, IF_KNOWN, goes=4)] = None
+    largest_bytes: Annotated[Optional[int], Column("of it", BYTES, None, IF_KNOWN, goes=5)] = None
+    suspect: Annotated[Optional[str], Column("suspect", TEXT, None, IF_KNOWN, goes=2)] = None
+    partial: Annotated[bool, Column("partial", TEXT, None, IF_ANY)] = False
+    error: Annotated[Optional[str], Column("error", TEXT, None, IF_KNOWN)] = None
+    """Why there is no answer, or why it is partial."""
+    failed: bool = False
+    """There is no answer."""
+    document: str = ""
+    error_code: Optional[str] = None
+    """Of the error without an answer, where the document has one."""
+
+
+class Group(NamedTuple):
+    """Rows that have one value in common."""
+
+    value: Annotated[str, Column("", TEXT)]
+    documents: Annotated[int, Column("documents")]
+    failed: Annotated[int, Column("failed", goes=1)]
+    used_bytes: Annotated[int, Column("in use", BYTES)]
+    """Of those that know it, as are the others."""
+    kept_bytes: Annotated[int, Column("free", BYTES)]
+    memory_bytes: Annotated[int, Column("memory", BYTES)]
+
+
+class BadDocument(Exception):
+    """Error for a file that is no document: its text is the reason, in one line."""
+
+
+def load_document(path: str) -> Dict[str, Any]:
+    """The document. Damaged says why there is none."""
+    try:
+        descriptor = files.open_regular(path)
+        with open(descriptor, "rb") as file:
+            content = file.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise BadDocument(error.strerror or str(error))
+    if len(content) > MOST_BYTES:
+        raise BadDocument("it is too large for a document of report --json")
+    try:
+        document = json.loads(content)
+    except (ValueError, RecursionError):
+        raise BadDocument("it is not JSON, or it is cut")
+    if not isinstance(document, dict) or document.get("schema") != SCHEMA or document.get("command") != "report":
+        raise BadDocument("it is not a document of report --json")
+    return document
+
+
+def list_document_paths(given: Sequence[str]) -> Iterator[str]:
+    """The files, those of a folder in order of their names; each once."""
+    seen = set()
+    for file in given:
+        documents = [file]
+        if os.path.isdir(file):
+            try:
+                documents = [os.path.join(file, name) for name in sorted(os.listdir(file)) if name.endswith(".json")]
+            except OSError as error:
+                raise HeapxError(
+                    "cannot read the folder %s: %s" % (file, error.strerror), "give documents of report --json", code=FILE_UNREADABLE
+                )
+            if not documents:
+                raise HeapxError("%s has no documents" % file, "make some: gdbheapx fleet CORE... -o %s" % file, code=FILE_NOT_FOUND)
+        for path in documents:
+            if os.path.abspath(path) not in seen:
+                seen.add(os.path.abspath(path))
+                yield path
+
+
+def read_document_row(path: str) -> Document:
+    """Return one file as a row, whatever the file is."""
+    try:
+        return make_document_row(load_document(path), path)
+    except BadDocument as error:
+        return Document(core=path, error=str(error), failed=True, document=path)
+
+
+def make_document_row(document: Mapping[str, Any], path: str) -> Document:
+    """The row of a document."""
+    data, target, source = (_dict_or_empty(document.get(name)) for name in ("data", "target", SOURCE))
+    infos = [_dict_or_empty(allocator) for allocator in _list_or_empty(document.get("allocators"))]
+    info = next((allocator for allocator in infos if allocator.get("owns_malloc") is True), infos[0] if infos else {})
+    heaps = _sum_heaps(data)
+    name, version = _text_or_none(info.get("name")), _text_or_none(info.get("version"))
+    inside = _dict_or_empty(data.get("inside"))
+    # a class tells more than a size
+    classes, sizes = ([_dict_or_empty(row) for row in _list_or_empty(rows)] for rows in (inside.get("classes"), data.get("sizes")))
+    largest = next((class_ for class_ in classes if _text_or_none(class_.get("signature"))), {})
+    size = sizes[0] if sizes else {}
+    label = _text_or_none(largest.get("signature")) or (
+        "%d bytes" % size["size_bytes"] if _number_or_none(size.get("size_bytes")) is not None else None
+    )
+    verdict = _dict_or_empty(data.get("verdict"))
+    is_lacking = verdict.get("code") == EVIDENCE_MISSING  # what was read is no figure of the whole
+    partial, failed = document.get("partial") is True, _text_or_none(source.get("error")) or (None if data else "it has no data")
+    problems = [_text_or_none(_dict_or_empty(problem).get("what")) for problem in _list_or_empty(document.get("problems"))]
+    return Document(
+        core=_text_or_none(source.get("core")) or _text_or_none(target.get("core")) or path,
+        executable=_text_or_none(target.get("executable")),
+        version=" ".join(part for part in (name, version) if part) or None,
+        build_id=_text_or_none(info.get("build_id")),
+        verdict=_text_or_none(verdict.get("kind")),
+        used_bytes=sum(heap.used_bytes for heap in heaps) if heaps and not is_lacking else None,
+        kept_bytes=sum(heap.kept_bytes for heap in heaps) if heaps and not is_lacking else None,
+        memory_bytes=_number_or_none(_dict_or_empty(data.get("memory")).get("total_bytes")),
+        largest=label,
+        largest_bytes=_number_or_none(largest.get("bytes")) if largest else _number_or_none(size.get("used_bytes")),
+        suspect=_text_or_none(_dict_or_empty(inside.get("suspect")).get("owner")),
+        partial=partial,
+        error=failed or (next((problem for problem in problems if problem), "it does not say why") if partial else None),
+        failed=failed is not None,
+        document=path,
+        error_code=_text_or_none(_dict_or_empty(document.get("error")).get("code")),
+    )
+
+
+def order_documents(rows: Sequence[Document], field: Optional[str]) -> List[Document]:
+    """Return the rows ordered by a column: the largest number first, texts by the alphabet, the unknown last."""
+    if field is None:
+        return list(rows)
+    known = [row for row in rows if getattr(row, field) is not None]
+    return sorted(known, key=lambda row: getattr(row, field), reverse=field.endswith("_bytes")) + [
+        row for row in rows if getattr(row, field) is None
+    ]
+
+
+def group_documents(rows: Sequence[Document], field: str) -> List[Group]:
+    """Return one row for each value, the one that uses most first."""
+    by_value: Dict[str, List[Document]] = {}
+    for row in rows:
+        by_value.setdefault(getattr(row, field) or NONE, []).append(row)
+    groups = [
+        Group(
+            value=value,
+            documents=len(some),
+            failed=sum(row.failed for row in some),
+            used_bytes=sum(row.used_bytes or 0 for row in some),
+            kept_bytes=sum(row.kept_bytes or 0 for row in some),
+            memory_bytes=sum(row.memory_bytes or 0 for row in some),
+        )
+        for value, some in by_value.items()
+    ]
+    return sorted(groups, key=lambda group: (-group.used_bytes, group.value))
+
+
+def _dict_or_empty(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _list_or_empty(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list) else ()
+
+
+def _text_or_none(value: Any) -> Optional[str]:
+    return value[:MOST_TEXT] if isinstance(value, str) and value else None
+
+
+def _number_or_none(value: Any) -> Optional[int]:
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < MOST_NUMBER else None
+
+
+def _sum_heaps(data: Mapping[str, Any]) -> List[HeapSum]:
+    """Return the sums of the heaps that have figures; a document of another release may have none."""
+    rows = [_dict_or_empty(heap) for heap in _list_or_empty(data.get("heaps"))]
+    sums = [(_number_or_none(row.get("held_bytes")), _number_or_none(row.get("used_bytes"))) for row in rows]
+    return [HeapSum("", held, used) for held, used in sums if held is not None and used is not None]
+
+
+def table_data(rows: Sequence[Document], groups: Optional[Sequence[Group]]) -> Dict[str, Any]:
+    """The `data` member."""
+    return {"rows": list(rows), "groups": None if groups is None else list(groups)}
+
+
+def document_table_lines(style: TextStyle, rows: Union[Sequence[Document], Sequence[Group]]) -> Iterator[str]:
+    """A table, or nothing."""
+    record: Any = type(rows[0]) if rows else Document
+    columns = columns_of(record)
+    known = {column.field for column in columns if any(getattr(row, column.field) is not None for row in rows)}
+    absent = {column.field: "" for column in columns if column.unit == TEXT and column.field in known}
+    shown: List[Any] = [
+        {name: absent.get(name) if value is None else _format_cell(value) for name, value in row._asdict().items()} for row in rows
+    ]
+    yield from text.format_page(style, [ColumnsTable(columns, shown)])
+
+
+def document_csv_lines(rows: Union[Sequence[Document], Sequence[Group]]) -> Iterator[str]:
+    """CSV with a heading."""
+    yield text.format_csv_line((type(rows[0]) if rows else Document)._fields)
+    for row in rows:
+        yield text.format_csv_line(text.safe_cell(value) if isinstance(value, str) else value for value in row)
+
+
+def _format_cell(value: Any) -> Any:
+    return "yes" if value is True else "" if value is False else value
+
 
 VIEWS = "views.sql"
 SQL = """-- Views over the documents in this folder. Use: cd into it, then: duckdb -init views.sql
@@ -151,7 +374,7 @@ def has_child_ended(child: Child, seconds: Optional[float]) -> bool:
 def collect_child(child: Child) -> ChildExit:
     """Return the output of a child that is over, and close its files."""
     child.out.seek(0)
-    content = child.out.read(documents.MOST_BYTES + 1)
+    content = child.out.read(MOST_BYTES + 1)
     child.err.seek(max(0, os.fstat(child.err.fileno()).st_size - MOST_ERROR))
     said = child.err.read().decode("utf-8", "replace").strip().split("\n")[-1].replace("gdbheapx: ", "", 1)
     end_child(child)
@@ -175,12 +398,12 @@ def _kill_group(child: Child) -> None:
     child.process.wait()
 
 
-def replace_private_file(path: str, text: str) -> None:
+def replace_private_file(path: str, content: str) -> None:
     """Put a file in the place of another in one step, readable only by its owner."""
     descriptor, made = tempfile.mkstemp(prefix=".gdbheapx-", dir=os.path.dirname(path) or ".")  # mode 0600
     try:
         with open(descriptor, "w", encoding="utf-8", errors="surrogateescape") as file:
-            file.write(text)
+            file.write(content)
         os.replace(made, path)
     except BaseException:
         os.unlink(made)
@@ -195,7 +418,7 @@ def run_fleet(
     share: Optional[Tuple[int, int]],
     max_seconds: Optional[float],
     budget: Budget,
-) -> Tuple[List[documents.Document], int]:
+) -> Tuple[List[Document], int]:
     """Make what documents are lacking, then read all of them: the rows, and how many cores were not read since the run was interrupted.
     `distribute`: takes the cores, the options, --max-seconds and the budget, and has others look; `share`: the number of a part of the
     cores, from 0 on, and how many parts there are."""
@@ -230,7 +453,7 @@ def run_fleet(
             budget.progress.name("%d of %d cores" % (kept + made, len(mine)))
             budget.progress.tick()
     there = [core_ for core_ in mine if os.path.exists(core_.document)]
-    rows = [documents.read_document_row(core_.document) for core_ in there if not budget.interrupted or is_whole(core_)]
+    rows = [read_document_row(core_.document) for core_ in there if not budget.interrupted or is_whole(core_)]
     return rows, len(queue) - made
 
 
@@ -306,8 +529,8 @@ def check_owner(directory: str) -> None:
 def is_whole(core_: Core) -> bool:
     """An earlier run has made its document, and the core is as it was then. One that failed is looked at again."""
     try:
-        source = documents.load_document(core_.document).get(documents.SOURCE)
-    except documents.BadDocument:
+        source = load_document(core_.document).get(SOURCE)
+    except BadDocument:
         return False
     if not isinstance(source, dict) or source.get("exit_code") != WHOLE:
         return False
@@ -322,7 +545,7 @@ def _write_document(core_: Core, state: State, ended: ChildExit) -> None:
     except (ValueError, RecursionError):
         written = None
     code, error = ended.code, None
-    document: Dict[str, Any] = {"schema": documents.SCHEMA, "command": "report", "data": None, "partial": False, "problems": []}
+    document: Dict[str, Any] = {"schema": SCHEMA, "command": "report", "data": None, "partial": False, "problems": []}
     if code in (WHOLE, PARTIAL) and isinstance(written, dict) and isinstance(written.get("data"), dict):
         document = written
     else:
@@ -332,4 +555,4 @@ def _write_document(core_: Core, state: State, ended: ChildExit) -> None:
         document.update({"error": why.document()} if why is not None else {})
     size, modified = state if state is not None else (None, None)
     source = {"core": container.hide_secrets(core_.path), "size_bytes": size, "modified_ns": modified, "exit_code": code, "error": error}
-    replace_private_file(core_.document, json.dumps({**document, documents.SOURCE: source}) + "\n")
+    replace_private_file(core_.document, json.dumps({**document, SOURCE: source}) + "\n")

@@ -65,11 +65,11 @@ def make(invocation: Invocation, shell: Shell) -> int:
 
 
 def _make_page(command: str, text: bytes, invocation: Invocation) -> str:
-    from gdbheapx.addons.views.html import diff_view, render, report_view
+    from gdbheapx.addons.views.html import page_values, render
     from gdbheapx.snapshot import container
 
     made = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
-    view = {"report": report_view.report_page_values, "diff": diff_view.diff_page_values}[command]
+    view = {"report": page_values.report_page_values, "diff": page_values.diff_page_values}[command]
     try:
         document = json.loads(text.decode("utf-8", "replace"))
         about = place.of_target(document["target"], invocation.asked.of_target())

@@ -1,6 +1,6 @@
 """`watch --snapshot-when`: one before, some when a rule holds, no more than were asked for; the process goes on, and `diff` says what grew.
 
-Files: addons/monitor/watch/capture.py addons/monitor/watch/standby.py addons/monitor/watch/counters.py
+Files: addons/monitor/watch/capture.py addons/monitor/watch/counters.py
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """What `watch` makes of samples: growth, steps at which memory was returned, the verdict; and its loop over a process that ends.
 
-Files: allocators/answers.py, addons/monitor/watch/returned.py, addons/monitor/watch/summary.py, addons/monitor/watch/samples.py.
+Files: allocators/answers.py, addons/monitor/watch/trends.py, addons/monitor/watch/summary.py, addons/monitor/watch/samples.py.
 """
 
 from typing import Any, Iterable, List, Optional, Tuple
@@ -10,10 +10,9 @@ import pytest
 from gdbheapx.addons.monitor.watch import samples, text
 from gdbheapx.addons.monitor.watch import summary as codes
 from gdbheapx.addons.monitor.watch.counters import ProcessCounters, ProcessPages
-from gdbheapx.addons.monitor.watch.returned import Steps
 from gdbheapx.addons.monitor.watch.samples import Sample, Sampler, Watched
-from gdbheapx.addons.monitor.watch.series import MOST_POINTS, Series
 from gdbheapx.addons.monitor.watch.summary import History, Over, watch_events
+from gdbheapx.addons.monitor.watch.trends import MOST_POINTS, Series, Steps
 from gdbheapx.allocators.answers import Figure, Reading
 from gdbheapx.budget import Budget
 from gdbheapx.errors import UnreadableMemory

@@ -1,6 +1,6 @@
 """Spikes of a watch, what the kernel counts read again and again, and a process whose core is being written.
 
-Files: addons/monitor/watch/returned.py.
+Files: addons/monitor/watch/trends.py.
 """
 
 import os
@@ -13,8 +13,8 @@ from typing import Any, List, Optional
 import pytest
 
 from gdbheapx.addons.monitor.capture.dumped import _DumpedMemory
-from gdbheapx.addons.monitor.watch import returned as spikes
 from gdbheapx.addons.monitor.watch import summary as codes
+from gdbheapx.addons.monitor.watch import trends as spikes
 from gdbheapx.addons.monitor.watch.counters import Counters, ProcessCounters
 from gdbheapx.addons.monitor.watch.samples import Sample, Watched
 from gdbheapx.addons.monitor.watch.summary import History, Summary

@@ -1,6 +1,6 @@
 """The page of a watch, from lines that were recorded, ruined and hostile; and reading such lines.
 
-Files: addons/monitor/watch/table.py, addons/monitor/watch/series.py, addons/monitor/watch/summary.py, addons/monitor/watch/table.py.
+Files: addons/monitor/watch/table.py, addons/monitor/watch/trends.py, addons/monitor/watch/summary.py, addons/monitor/watch/table.py.
 """
 
 import json
@@ -12,8 +12,8 @@ import pytest
 
 from gdbheapx import addon_loader
 from gdbheapx.addons.monitor.watch import table, text
-from gdbheapx.addons.monitor.watch.series import MOST_POINTS, Curves
 from gdbheapx.addons.monitor.watch.summary import OPEN, TIMES, History, Over
+from gdbheapx.addons.monitor.watch.trends import MOST_POINTS, Curves
 from gdbheapx.command import TextStyle
 from gdbheapx.errors import HeapxError
 from tests.support import pages

@@ -8,7 +8,7 @@ from typing import Any, List, Set
 
 import pytest
 
-from gdbheapx.addons.views.export import perfetto
+from gdbheapx.addons.views import export as perfetto
 from gdbheapx.analysis.census import find
 from gdbheapx.analysis.reachability import dominance
 from gdbheapx.inferior import target as elf_target

@@ -1,14 +1,14 @@
 """A heap graph in packets: what is written is what stands there, whatever the packets' size.
 
-Files: addons/views/export/perfetto.py.
+Files: addons/views/export.py.
 """
 
 from typing import Any, Dict, Iterator, List, Tuple
 
 import pytest
 
-from gdbheapx.addons.views.export import perfetto
-from gdbheapx.addons.views.export.perfetto import UNNAMED, VARIABLE, PerfettoObject, each_gathered_object
+from gdbheapx.addons.views import export as perfetto
+from gdbheapx.addons.views.export import UNNAMED, VARIABLE, PerfettoObject, each_gathered_object
 from gdbheapx.analysis.census.owned import OwnerFrame, OwnerStack
 from gdbheapx.analysis.reachability import heap_graph
 from tests.support.profiles import fields

@@ -1,6 +1,6 @@
 """The page of a look, from JSON documents that were recorded, and hostile.
 
-Files: addons/views/html/render.py, addons/views/html/report_view.py.
+Files: addons/views/html/render.py, addons/views/html/page_values.py.
 """
 
 from typing import Any, Dict, List
@@ -8,7 +8,7 @@ from typing import Any, Dict, List
 import pytest
 
 from gdbheapx import command, units
-from gdbheapx.addons.views.html import render, report_view
+from gdbheapx.addons.views.html import page_values, render
 from gdbheapx.addons.views.html.render import UncutText
 from gdbheapx.place import of_target
 from gdbheapx.snapshot import container
@@ -21,7 +21,7 @@ command.load_commands()
 
 def view(document: Dict[str, Any]) -> Dict[str, Any]:
     about = of_target(document["target"]).line
-    return report_view.report_page_values(container.decode_value(render.Envelope, document), document["data"], "2026-11-23 10:00 UTC", about)
+    return page_values.report_page_values(container.decode_value(render.Envelope, document), document["data"], "2026-11-23 10:00 UTC", about)
 
 
 def page(document: Dict[str, Any]) -> str:

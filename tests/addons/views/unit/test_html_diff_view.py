@@ -8,7 +8,7 @@ from typing import Any, Dict, List
 import pytest
 
 from gdbheapx import command
-from gdbheapx.addons.views.html import diff_view, render
+from gdbheapx.addons.views.html import page_values, render
 from gdbheapx.snapshot import container
 from tests.support import pages
 
@@ -20,7 +20,7 @@ LISTS = ("leaks", "classes", "owners", "states", "arenas")
 
 
 def page(document: Dict[str, Any]) -> str:
-    return render.render_page("diff.html", diff_view.diff_page_values(container.decode_value(render.Envelope, document), document["data"], "2026-11-23 10:00 UTC"))
+    return render.render_page("diff.html", page_values.diff_page_values(container.decode_value(render.Envelope, document), document["data"], "2026-11-23 10:00 UTC"))
 
 
 def figures(rows: List[Dict[str, Any]]) -> List[int]:

@@ -8,7 +8,7 @@ from typing import Any, Iterator
 import pytest
 
 from gdbheapx import command
-from gdbheapx.addons.views.html import diff_view, report_view
+from gdbheapx.addons.views.html import page_values
 from gdbheapx.snapshot import container
 from tests.support import pages
 from tests.support.browser import CHROMIUM, Browser, axe
@@ -36,7 +36,7 @@ def write(folder: Path, name: str, told: Any) -> Path:
     path = folder / (name + ".html")
     if "watch" in name:
         return write_watch(folder, path, told)
-    template, view = ("diff.html", diff_view.diff_page_values) if "diff" in name else ("report.html", report_view.report_page_values)
+    template, view = ("diff.html", page_values.diff_page_values) if "diff" in name else ("report.html", page_values.report_page_values)
     path.write_text(render.render_page(template, view(container.decode_value(render.Envelope, told), told["data"], "2026-11-23 10:00 UTC")), encoding="utf-8")
     return path
 

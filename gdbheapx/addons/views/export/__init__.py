@@ -1,1 +1,0 @@
-"""Answers in the formats of other tools."""
