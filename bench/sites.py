@@ -103,9 +103,8 @@ def measure(pid: int, folder: Path) -> Tuple[Joined, List[Tuple[Any, ...]], Dict
     """Of one process."""
 
     def run(session: Session, options: Options) -> CommandAnswer:
-        from gdbheapx.addons.labs.sites.code import read_object_code
         from gdbheapx.addons.labs.sites.join import join_sites
-        from gdbheapx.addons.labs.sites.scan import scan_code
+        from gdbheapx.addons.labs.sites.scan import read_object_code, scan_code
         from gdbheapx.analysis.census import find
         from gdbheapx.analysis.census.world import EXACT, SHAPE, World
         from gdbheapx.budget import allowed_bytes

@@ -159,7 +159,7 @@ LIBRARIES = {
     "rich": {"addons/views/explore/app.py"},
     "textual": {"addons/views/explore/app.py"},
     "mcp": {"addons/views/agents/server.py"},
-    "capstone": {"addons/labs/sites/code.py"},
+    "capstone": {"addons/labs/sites/scan.py"},
     "pyarrow": {"report/encodings.py"},
     "lz4": {"inferior/core_file.py"},
     "zstandard": {"inferior/core_file.py"},

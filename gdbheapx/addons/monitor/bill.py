@@ -554,22 +554,16 @@ def _limit_lines(found: Sequence[BillLine]) -> List[BillLine]:
 
 
 def _format_head(bill: Bill) -> Sentence:
-    group = bill.group
+    group, share = bill.group, ""
     if group.limit_bytes is None:
         limit = make_sentence("no limit%s", ", as far as can be seen from here" * group.is_cut_above)
     else:
+        share = " (%s %%)" % exact_share(group.current_bytes, group.limit_bytes)
         left = SentenceSize(max(0, group.limit_bytes - group.current_bytes))
         of = "" if group.limit_of == group.path else " of %s" % group.limit_of
         limit = make_sentence("limit %s%s, %s left", SentenceSize(group.limit_bytes), of, left)
-    share = "" if group.limit_bytes is None else " (%s %%)" % exact_share(group.current_bytes, group.limit_bytes)
-    return make_sentence(
-        "memory cgroup %s: %s%s in use by %s; %s",
-        group.path,
-        SentenceSize(group.current_bytes),
-        share,
-        _count_processes(len(bill.processes)),
-        limit,
-    )
+    processes = _count_processes(len(bill.processes))
+    return make_sentence("memory cgroup %s: %s%s in use by %s; %s", group.path, SentenceSize(group.current_bytes), share, processes, limit)
 
 
 def _swap_and_events(bill: Bill) -> Iterator[str]:

@@ -242,8 +242,9 @@ class LiveGroup:
         if used is None:
             what = "memory cgroup %s has no %s" % (self.path, USED[self._kind])
             raise HeapxError(what, "it is gone, or the group above it does not pass the memory controller on", code=NO_GROUP)
-        stat = self._read_stat(folder)
-        above = list(self._iterate_ancestors())
+        stat, above = self._read_stat(folder), [self]  # and the groups above it that can be seen
+        while above[-1].folder != self._mount.folder and above[-1].folder.startswith(self._mount.folder):
+            above.append(LiveGroup(self._mount, os.path.dirname(above[-1].folder), files))
         limits = [
             (value, place.path) for place in above for value in [self._read_number(place.folder, LIMIT[self._kind])] if value is not None
         ]
@@ -272,15 +273,6 @@ class LiveGroup:
             1 << round(math.log2(all_bytes / threads)) if all_bytes and threads else None,
             2 * BATCH_PAGES * (os.cpu_count() or 1) * os.sysconf("SC_PAGESIZE"),
         )
-
-    def _iterate_ancestors(self) -> Iterator["LiveGroup"]:
-        """The group, and those above it that can be seen."""
-        top, folder = self._mount.folder, self.folder
-        while True:
-            yield LiveGroup(self._mount, folder, self._files)
-            if folder == top or not folder.startswith(top):
-                return
-            folder = os.path.dirname(folder)
 
     def _read_stat(self, folder: str) -> Dict[str, int]:
         told = self._files.fields(os.path.join(folder, "memory.stat"))
@@ -314,23 +306,14 @@ class LiveGroup:
 
     def processes(self) -> Tuple[Sequence[GroupProcess], int]:
         """Return the processes in the group and below it, and the number of those that could not be read at all, or ended meanwhile."""
-        found, lost = [], 0
-        for pid in self._list_pids():
-            process = read_process(pid, self._files)
-            if process is None:
-                lost += 1
-            else:
-                found.append(process)
-        return found, lost
-
-    def _list_pids(self) -> List[int]:
         pids: Dict[int, None] = {}
         for number, (folder, _, _) in enumerate(os.walk(self.folder)):
             for word in (self._files.text(os.path.join(folder, "cgroup.procs")) or "").split():
                 pids[int(word)] = None  # 0: of another pid namespace
             if number > MOST_GROUPS or len(pids) > MOST_PROCESSES:
                 break
-        return list(pids)
+        processes = [read_process(pid, self._files) for pid in pids]
+        return [process for process in processes if process is not None], processes.count(None)
 
 
 def read_process(pid: int, files: headroom.HeadroomFiles) -> Optional[GroupProcess]:

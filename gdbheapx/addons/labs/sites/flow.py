@@ -51,7 +51,11 @@ class Flow(NamedTuple):
     returned: Set[Value]
     stores: List[Tuple[Value, Value, int, int]]
     """(where, what, at which address of code, bytes), in order."""
-    merged: "Merged"
+    merged_calls: List[FrozenSet[int]]
+    """Sets of calls, of which one gave a value where paths meet: a pool, or malloc where that is empty. The root (`result`, -1) is the first
+    of them."""
+    merged_numbers: List[FrozenSet[int]]
+    """Sets of numbers, of which a value is one. The root (`either`, 0) is the first of them."""
     loaded: Dict[Root, Value]
     """By what was read from memory, and is not known, where it stood."""
     begins: Sequence[int]
@@ -65,16 +69,7 @@ class Flow(NamedTuple):
 
     def alike(self, address: int) -> Set[Root]:
         """The call's result, and values that are it or another call's."""
-        return {("result", address), *(("result", -number) for number, calls in enumerate(self.merged.calls, 1) if address in calls)}
-
-
-class Merged(NamedTuple):
-    """Sets of possible values that were merged where paths meet."""
-
-    calls: List[FrozenSet[int]]
-    """Which gave it: a pool, or malloc where that is empty. The root (`result`, -1) is the first of them."""
-    numbers: List[FrozenSet[int]]
-    """The root (`either`, 0) is the first of them."""
+        return {("result", address), *(("result", -number) for number, calls in enumerate(self.merged_calls, 1) if address in calls)}
 
 
 class State:
@@ -98,7 +93,7 @@ class State:
         """Another with the same."""
         return State(dict(self.registers), dict(self.memory))
 
-    def meet(self, other: "State", merged: Merged) -> bool:
+    def meet(self, other: "State", flow: Flow) -> bool:
         """Keeps what both know; True: that is less than before, or more is a call's. An argument that one way replaces by a number
         (`size ? size : 1`) is still that argument; what one way gets from a call and another from a list of free ones, or not at all, is
         what the call gave."""
@@ -106,11 +101,11 @@ class State:
         for name, one in mine.items() if mine != theirs else ():
             another = theirs.get(name)
             if one is not another and one != another:
-                same = (not self.is_strict and _merge_values(one, another, merged)) or LOST
+                same = (not self.is_strict and _merge_values(one, another, flow)) or LOST
                 changed = changed or same != one
                 mine[name] = same
         for name in theirs.keys() - mine.keys():
-            mine[name] = (not self.is_strict and _merge_values(None, theirs[name], merged)) or LOST
+            mine[name] = (not self.is_strict and _merge_values(None, theirs[name], flow)) or LOST
             changed = True
         if self.memory != other.memory:
             memory = {place: value for place, value in self.memory.items() if other.memory.get(place) == value}
@@ -119,7 +114,7 @@ class State:
         return changed
 
 
-def _merge_values(one: Optional[Value], other: Optional[Value], merged: Merged) -> Optional[Value]:
+def _merge_values(one: Optional[Value], other: Optional[Value], flow: Flow) -> Optional[Value]:
     if one == other:
         return one
     if LOST in (one, other):
@@ -132,11 +127,12 @@ def _merge_values(one: Optional[Value], other: Optional[Value], merged: Merged) 
     if one is not None and other is not None and one.root[0] == other.root[0] == "result":
         if (one.times, one.plus) != (other.times, other.plus):
             return None
-        place = _place_in_merged(_possible_calls(one.root[1], merged) | _possible_calls(other.root[1], merged), merged.calls)
+        calls = [flow.merged_calls[-1 - number] if number < 0 else frozenset({number}) for number in (one.root[1], other.root[1])]
+        place = _place_in_merged(calls[0] | calls[1], flow.merged_calls)
         return one._replace(root=("result", -1 - place)) if place is not None else None
     if one is not None and other is not None:
-        numbers = _possible_numbers(one, merged), _possible_numbers(other, merged)
-        place = _place_in_merged(numbers[0] | numbers[1], merged.numbers) if all(numbers) else None
+        numbers = _possible_numbers(one, flow), _possible_numbers(other, flow)
+        place = _place_in_merged(numbers[0] | numbers[1], flow.merged_numbers) if all(numbers) else None
         return Value(("either", place), 1, 0) if place is not None else None
     return None
 
@@ -149,14 +145,10 @@ def _place_in_merged(found: FrozenSet[int], known: List[FrozenSet[int]]) -> Opti
     return known.index(found)
 
 
-def _possible_numbers(value: Value, merged: Merged) -> FrozenSet[int]:
+def _possible_numbers(value: Value, flow: Flow) -> FrozenSet[int]:
     if value.root[0] == "either" and (value.times, value.plus) == (1, 0):
-        return merged.numbers[value.root[1]]
+        return flow.merged_numbers[value.root[1]]
     return frozenset({value.plus} if value.root == NUMBER else ())
-
-
-def _possible_calls(number: int, merged: Merged) -> FrozenSet[int]:
-    return merged.calls[-1 - number] if number < 0 else frozenset({number})
 
 
 class FlowFollower:
@@ -165,7 +157,7 @@ class FlowFollower:
     def __init__(self, reader: CodeReader, start: int, end: int, pointers: "Pointers") -> None:
         self._reader, self._start, self._end, self._pointers = reader, start, end, pointers
         self._lost, self._unknown = frozenset(reader.lost), 0
-        self.flow = Flow([], set(), [], Merged([], []), {}, (), {})
+        self.flow = Flow([], set(), [], [], [], {}, (), {})
         registers = {name: Value(("argument", number), 1, 0) for number, name in enumerate(reader.arguments)}
         registers[reader.sp] = Value(("stack", 0), 1, 0)
         self._state: State = State(registers, {})
@@ -200,7 +192,7 @@ class FlowFollower:
                     if changed not in waiting:
                         heapq.heappush(waiting, changed)
         self._is_settled = True
-        self.flow = Flow([], set(), [], self.flow.merged, {}, order, {})
+        self.flow = Flow([], set(), [], self.flow.merged_calls, self.flow.merged_numbers, {}, order, {})
         for begin in order:
             self._run_block(begin)
         return self.flow
@@ -310,7 +302,7 @@ class FlowFollower:
             value, factor = self._read_operand(step.first), step.second.number
             registers[step.to] = Value(value.root, value.times * factor, value.plus * factor)
         elif step.kind == "choose":
-            met = _merge_values(self._read_register(step.to), self._read_operand(step.first), self.flow.merged)
+            met = _merge_values(self._read_register(step.to), self._read_operand(step.first), self.flow)
             registers[step.to] = met if met is not None else self._make_unknown()
         elif step.kind == "lose":
             registers[step.to] = self._make_unknown()
@@ -359,7 +351,7 @@ class FlowFollower:
         arriving = self._arriving.get(begin)
         if arriving is None:
             self._arriving[begin] = state.copy()
-        if arriving is None or arriving.meet(state, self.flow.merged):
+        if arriving is None or arriving.meet(state, self.flow):
             self._changed.append(begin)
 
     def _record_call(self, address: int, first: Operand, is_jump: bool) -> bool:

@@ -9,8 +9,7 @@ from collections import Counter
 from functools import cache
 from typing import Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
-from gdbheapx.addons.labs.sites.code import Read, import_capstone, read_object_code
-from gdbheapx.addons.labs.sites.scan import scan_code
+from gdbheapx.addons.labs.sites.scan import Read, import_capstone, read_object_code, scan_code
 from gdbheapx.analysis import addon_answers
 from gdbheapx.analysis.addon_answers import Joined
 from gdbheapx.analysis.census import registry

@@ -211,20 +211,20 @@ def replay_lines(options: Options, style: TextStyle) -> Iterator[str]:
     from gdbheapx.addons.monitor.watch.summary import History
 
     kept = table.RecordedWatch(options.source)
-    history, page = History(kept.source.watched), None
+    history, page = History(kept.watched), None
     if options.html:
         from gdbheapx.addons.monitor.watch.view import Page
 
-        page = Page(options.html, kept.source, kept.source.every_s, options.source)
+        page = Page(options.html, kept, kept.every_s, options.source)
     for sample in kept.samples():
         history.add(sample)
         if page is not None:
             page.sample(sample)
     over = kept.ended(history)
     if options.json:
-        yield table.WatchTableLines(kept.source).end(over)
+        yield table.WatchTableLines(kept).end(over)
     else:
-        yield from text.Text(kept.source, style).end(over, history)
+        yield from text.Text(kept, style).end(over, history)
     if page is not None:
         page.left_out = kept.left_out
         yield from page.end(over, history) if not options.json else ()

@@ -251,18 +251,6 @@ def step_figures(step: ReturnedStep) -> Dict[str, Any]:
     return figures
 
 
-class Source(NamedTuple):
-    """Watched process as the file describes it; implements Watching of samples.py."""
-
-    name: str
-    pid: int
-    is_exact: bool
-    watched: Sequence[Watched]
-    every_s: float
-    earlier: int
-    """Watches that the file has before this one."""
-
-
 class _Start(NamedTuple):
     pid: int
     name: str
@@ -298,15 +286,25 @@ class _End(NamedTuple):
 
 
 class RecordedWatch:
-    """The last watch in a file."""
+    """The last watch in a file, and the watched process as the file describes it; implements Watching of samples.py."""
 
     def __init__(self, path: str) -> None:
         self._path = path
         try:
             self._file: BinaryIO = open(open_regular(path), "rb")
-            self.source = self._read_start(*self._last_start())
+            line, count = self._last_start()
         except OSError as error:
             raise HeapxError("cannot read %s: %s" % (path, error.strerror or error), HINT, code=FILE_UNREADABLE)
+        try:
+            start: _Start = container.decode_value(_Start, json.loads(line))
+            if len(start.allocators) > MOST_ALLOCATORS:
+                raise container.WrongValue("too many allocators")
+            self.watched = [_read_watched(allocator) for allocator in start.allocators]
+        except (ValueError, RecursionError):
+            raise HeapxError("%s is damaged: its last watch has no start" % path, HINT, code=WRONG_FILE)
+        self.name, self.pid, self.every_s, self.is_exact = start.name, start.pid, start.every_s, start.stops_the_process
+        self.earlier = count - 1
+        """Watches that the file has before this one."""
 
     def _last_start(self) -> Tuple[bytes, int]:
         """The line with which the last watch begins, and how many there are."""
@@ -322,16 +320,6 @@ class RecordedWatch:
             raise HeapxError("%s has no samples of a watch" % self._path, HINT, code=WRONG_FILE)
         self._file.seek(start[1])
         return start[0], count
-
-    def _read_start(self, line: bytes, count: int) -> Source:
-        try:
-            start: _Start = container.decode_value(_Start, json.loads(line))
-            if len(start.allocators) > MOST_ALLOCATORS:
-                raise container.WrongValue("too many allocators")
-            watched = [_read_watched(allocator) for allocator in start.allocators]
-        except (ValueError, RecursionError):
-            raise HeapxError("%s is damaged: its last watch has no start" % self._path, HINT, code=WRONG_FILE)
-        return Source(start.name, start.pid, start.stops_the_process, watched, start.every_s, count - 1)
 
     def samples(self) -> Iterator[Sample]:
         """Yield the samples in their order. `ended` is known after them."""
@@ -367,7 +355,7 @@ class RecordedWatch:
         counters = [_checked_figure(number) for number in (line.rss_bytes, line.anonymous_bytes)]
         if counters[0] is None or counters[1] is None:
             raise container.WrongValue("no counters")
-        readings = [_read_reading(watched, line.allocators.get(watched.info.id, {})) for watched in self.source.watched]
+        readings = [_read_reading(watched, line.allocators.get(watched.info.id, {})) for watched in self.watched]
         others = line.swapped_bytes, line.threads, line.virtual_bytes, line.peak_bytes, line.group_peak_bytes
         made = ProcessCounters(counters[0], counters[1], *map(_checked_figure, others))
         pools = None if line.pools is None else {name: size for name, size in line.pools.items() if _checked_figure(size) is not None}

@@ -20,14 +20,15 @@ INSTALL = "pip install 'gdbheapx[explore]', or textual"
 def make(invocation: Invocation, shell: Shell) -> int:
     """Explore; the exit code."""
     try:
-        return _run_explorer(invocation, shell)
+        _run_explorer(invocation)
+        return runner.WHOLE
     except HeapxError as error:
         return shell.failed(error, False)
     except MemoryError:
         return shell.failed(runner.out_of_memory(), False)
 
 
-def _run_explorer(invocation: Invocation, shell: Shell) -> int:
+def _run_explorer(invocation: Invocation) -> None:
     asked, options = invocation.asked, invocation.options
     if asked.pid is not None:
         hint = "take a snapshot, and explore that: %s, then %s" % (hint_command("snapshot now.snap"), hint_run("explore now.snap"))
@@ -51,7 +52,6 @@ def _run_explorer(invocation: Invocation, shell: Shell) -> int:
             difference = lambda: compare_with(older, heap, asked)  # noqa: E731
         about = "%s   1-7 tabs, Enter opens, Escape goes back, ? keys, q ends" % path
         Explorer(view, about, lambda sql: query_rows(heap, sql), difference, lambda page: write_report_page(path, page)).run()
-    return runner.WHOLE
 
 
 def open_heap_file(path: str, asked: Any) -> api.Heap:

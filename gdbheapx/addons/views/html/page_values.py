@@ -1,7 +1,7 @@
 """Content of the pages of `report` and `diff`, from the records of a reading: memory by owner, the parts of each arena, the pages of a heap by kind,
 size classes, blocks in use and owners: figures as the records have them, and sums of them."""
 
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx import columns, units
 from gdbheapx.addons.views.html import geometry
@@ -345,41 +345,39 @@ def _name_of_row(row: CensusRow) -> str:
     return "unnamed blocks of %s" % units.sentence_size(row.size_bytes) if row.size_bytes is not None else "unnamed blocks"
 
 
-def make_owner_rows(rows: Sequence[OwnedMemory]) -> Tuple[List[PageOwner], List[ChartBranch]]:
-    """Return the owners by levels, and as a tree of their places."""
+Levels = Tuple[List[PageOwner], List[ChartBranch]]
+"""Rows by levels, and a tree of their places."""
+
+
+def _list_levels(
+    rows: Sequence[Any], most: int, most_levels: int, make_row: Callable[[Any, int], Tuple[PageOwner, Sequence[Any]]]
+) -> Levels:
+    """`make_row`: (record, depth) -> its row, and the records below it."""
     listed: List[PageOwner] = []
 
-    def make_owner_branches(many: Sequence[OwnedMemory], depth: int) -> List[ChartBranch]:
-        made = []
-        for row in many:
-            if len(listed) >= MOST_OWNERS or depth >= MOST_LEVELS:
-                break
-            place, name = len(listed), "%s: %s" % (row.signature, row.owner) if row.signature else row.owner
-            listed.append(PageOwner(name, row.kind, row.retained_bytes, row.retained_blocks, depth, row.signature, row.owner))
-            made.append(ChartBranch(place, row.retained_bytes, make_owner_branches(row.children, depth + 1)))
-        return made
-
-    tree = make_owner_branches(rows, 0)
-    return listed, tree
-
-
-def make_flame_rows(frames: Optional[Sequence[FlameFrame]]) -> Tuple[List[PageOwner], List[ChartBranch]]:
-    """The stacks of owners by levels, and as a tree of their places."""
-    listed: List[PageOwner] = []
-
-    def make_flame_branches(many: Sequence[FlameFrame], depth: int) -> List[ChartBranch]:
-        made = []
-        for frame in many if depth < MOST_FLAME_LEVELS else ():
+    def add_branches(many: Sequence[Any], depth: int) -> List[ChartBranch]:
+        branches = []
+        for record in many if depth < most_levels else ():
             place = len(listed)
-            if place >= MOST_FRAMES:
+            if place >= most:
                 break
-            name = _frame_name(frame)
-            listed.append(PageOwner(name, frame.module, frame.bytes, frame.blocks, depth, name, name))
-            made.append(ChartBranch(place, frame.bytes, make_flame_branches(frame.frames, depth + 1)))
-        return made
+            row, below = make_row(record, depth)
+            listed.append(row)
+            branches.append(ChartBranch(place, row.bytes, add_branches(below, depth + 1)))
+        return branches
 
-    tree = make_flame_branches(frames or (), 0)
+    tree = add_branches(rows, 0)
     return listed, tree
+
+
+def _make_owner_row(row: OwnedMemory, depth: int) -> Tuple[PageOwner, Sequence[OwnedMemory]]:
+    name = "%s: %s" % (row.signature, row.owner) if row.signature else row.owner
+    return PageOwner(name, row.kind, row.retained_bytes, row.retained_blocks, depth, row.signature, row.owner), row.children
+
+
+def _make_flame_row(frame: FlameFrame, depth: int) -> Tuple[PageOwner, Sequence[FlameFrame]]:
+    name = _frame_name(frame)
+    return PageOwner(name, frame.module, frame.bytes, frame.blocks, depth, name, name), frame.frames
 
 
 def _frame_name(frame: FlameFrame) -> str:
@@ -462,7 +460,8 @@ def report_page_values(envelope: Envelope, data: Mapping[str, Any], made: str, l
     drawn = [(look, name) for look, name in shares if any(part.look == look and part.bytes != 0 for line in arenas for part in line.parts)]
     classes = [one for one in map(classes_of, page.histogram) if one["rows"]]
     whole = page.owners.used.bytes if page.owners is not None and page.owners.used is not None else None
-    owner_rows, flame_rows = make_owner_rows(page.owners.owners if page.owners is not None else ()), make_flame_rows(page.flame)
+    owner_rows = _list_levels(page.owners.owners if page.owners is not None else (), MOST_OWNERS, MOST_LEVELS, _make_owner_row)
+    flame_rows = _list_levels(page.flame or (), MOST_FRAMES, MOST_FLAME_LEVELS, _make_flame_row)
     id_, (frames, tree) = ("flame", flame_rows) if flame_rows[0] else ("owners-i", owner_rows)
     frames_drawn = {box.place: "%s-%d" % (id_, box.place) for box in geometry.draw_icicle(tree, ICICLE_WIDTH, 1, whole)}
     return {

@@ -1,7 +1,7 @@
 """Call sites: a class's vtable ties its blocks to the function that made them, in programs with and without symbols.
 
-Files: addons/labs/sites/join.py, analysis/addon_answers.py, addons/labs/sites/x86_64.py, addons/labs/sites/code.py, addons/labs/sites/flow.py,
-addons/labs/sites/scan.py, addons/labs/sites/code.py, inferior/elf/images.py.
+Files: addons/labs/sites/join.py, analysis/addon_answers.py, addons/labs/sites/x86_64.py, addons/labs/sites/flow.py,
+addons/labs/sites/scan.py, inferior/elf/images.py.
 """
 
 import os
@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gdbheapx
-from gdbheapx.addons.labs.sites import code, join
+from gdbheapx.addons.labs.sites import join
+from gdbheapx.addons.labs.sites import scan as code
 from gdbheapx.addons.labs.sites.flow import NUMBER, Flow, FlowFollower, Instruction, Pointers, Value
 from gdbheapx.addons.labs.sites.x86_64 import READER, READERS, Operand, decode_instruction
 from gdbheapx.analysis.addon_answers import ADDRESS, BEGIN, BEYOND, CHAIN, ITSELF, PUSHED, TREE, Site, Word
@@ -73,7 +74,7 @@ def test_a_size_is_followed_to_its_call() -> None:
 def test_where_ways_meet_only_what_they_share_is_known() -> None:
     """Two sizes on two ways are no size: one or the other, and that only as long as nothing is added."""
     made = flow("test rsi, rsi", "je 0x1010", "mov edi, 8", "jmp 0x1014", "mov edi, 16", "call 0x9000", "ret")
-    assert made.calls[0].arguments[0].root[0] == "either" and made.merged.numbers == [frozenset({8, 16})]
+    assert made.calls[0].arguments[0].root[0] == "either" and made.merged_numbers == [frozenset({8, 16})]
 
 
 def test_code_behind_a_function_that_comes_back_loses_nothing() -> None:

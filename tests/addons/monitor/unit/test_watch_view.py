@@ -40,8 +40,8 @@ def written(folder: Path, found: List[Any], end: str = "\n") -> str:
 def read(path: str, folder: Path) -> Tuple[table.RecordedWatch, History, Over, str]:
     """The last watch of a file, and its page."""
     kept = table.RecordedWatch(path)
-    history = History(kept.source.watched)
-    made = Page(str(folder / "page.html"), kept.source, kept.source.every_s, path)
+    history = History(kept.watched)
+    made = Page(str(folder / "page.html"), kept, kept.every_s, path)
     for sample in kept.samples():
         history.add(sample)
         made.sample(sample)
@@ -54,7 +54,7 @@ def read(path: str, folder: Path) -> Tuple[table.RecordedWatch, History, Over, s
 def test_a_file_tells_what_its_watch_told(tmp_path: Path) -> None:
     """The summary of the samples is the end that the watch itself wrote, to the byte; so is each step."""
     kept, _, found, _ = read(written(tmp_path, lines()), tmp_path)
-    end = json.loads(table.WatchTableLines(kept.source).end(found))
+    end = json.loads(table.WatchTableLines(kept).end(found))
     told = lines()[-1]
     for change in end["growth"].values():
         change.pop("lasting")  # a release that wrote such files did not tell it
@@ -63,7 +63,7 @@ def test_a_file_tells_what_its_watch_told(tmp_path: Path) -> None:
     assert (spikes["number"], others) == (1, [None, None, None])
     assert end.pop("time") and told.pop("time") and end == told and kept.left_out == 0
     assert end["steps"] == 1 and end["samples"] == 150 and found.why == TIMES
-    shown = "\n".join(text.Text(kept.source, TextStyle(False, False)).end(found, History([])))
+    shown = "\n".join(text.Text(kept, TextStyle(False, False)).end(found, History([])))
     assert "were returned to the OS" in shown and "in use (estimated)" in shown
 
 
@@ -74,7 +74,7 @@ def test_what_runtimes_have_is_kept(tmp_path: Path) -> None:
     told = [{**one, "rss_bytes": (200 + n) * MB, "pools": {"CPython: object arenas (obmalloc)": n * MB, "x": -1}} for n, one in enumerate(shown)]
     kept, _, found, page = read(written(tmp_path, [start, *told]), tmp_path)
     assert found.summary is not None and found.summary.code == "grew-in-runtime" and kept.left_out == 0
-    assert json.loads(table.WatchTableLines(kept.source).end(found))["pool"]["name"] == "CPython: object arenas (obmalloc)"
+    assert json.loads(table.WatchTableLines(kept).end(found))["pool"]["name"] == "CPython: object arenas (obmalloc)"
     assert "Growing: CPython" in page
 
 
@@ -174,7 +174,7 @@ def test_without_a_sample_there_is_no_page(tmp_path: Path) -> None:
     path = tmp_path / "page.html"
     path.write_text("old")
     kept = table.RecordedWatch(written(tmp_path, lines()[:1]))
-    made, history = Page(str(path), kept.source, 1.0), History(kept.source.watched)
+    made, history = Page(str(path), kept, 1.0), History(kept.watched)
     assert made.end(Over(OPEN, history.summary(OPEN, 0)), history) == []
     made.stop(history)
     assert path.read_text() == "old" and sorted(one.name for one in tmp_path.iterdir()) == ["page.html", "samples.jsonl"]

@@ -50,7 +50,7 @@ def write_watch(folder: Path, path: Path, lines: str) -> Path:
     source = folder / "lines"
     source.write_text(lines, encoding="utf-8")
     kept = table.RecordedWatch(str(source))
-    history, made = History(kept.source.watched), Page(str(path), kept.source, kept.source.every_s, str(source))
+    history, made = History(kept.watched), Page(str(path), kept, kept.every_s, str(source))
     for sample in kept.samples():
         history.add(sample)
         made.sample(sample)
