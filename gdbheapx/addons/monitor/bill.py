@@ -171,8 +171,7 @@ def make_bill(session: Session, which: str, top: Optional[int] = None) -> Bill:
     stat = memory.stat
     files = [stat.get(key) for key in ("inactive_file", "active_file")]
     clean = None if None in files else max(0, sum(size or 0 for size in files) - stat.get("file_dirty", 0) - stat.get("file_writeback", 0))
-    returnable = [look.returnable_bytes for _, look in looked if look.returnable_bytes is not None]
-    room = memory.swap_free_bytes
+    returnable, room = [look.returnable_bytes for _, look in looked if look.returnable_bytes is not None], memory.swap_free_bytes
     if memory.swap_max_bytes is not None:
         room = min(room, max(0, memory.swap_max_bytes - (memory.swapped_bytes or 0)))
     return Bill(
@@ -202,11 +201,8 @@ def _report_problems(
 ) -> None:
     processes = [process for process, _ in looked]
     if unreadable:
-        what = "%d of %d processes of the group cannot be read by this user, so their memory is not split" % (
-            unreadable,
-            len(processes),
-        )
-        session.problem(problems.NOT_PERMITTED, None, what, "run the same command as root")
+        what = "%d of %d processes of the group cannot be read by this user, so their memory is not split"
+        session.problem(problems.NOT_PERMITTED, None, what % (unreadable, len(processes)), "run the same command as root")
     shallow = sum(not look.is_deep for _, look in looked) - unreadable
     if shallow > sum(process.pid == os.getpid() for process in processes):
         what = "%d of %d processes were not read, so allocators and runtimes are not split there" % (shallow, len(processes))
@@ -508,11 +504,8 @@ def bill_page(bill: Bill, top: int) -> Page:
     yield from _swap_and_events(bill)
     yield ""
     shown = [line._replace(name=make_printable(line.name), back_by=BACK.get(line.back_by, "")) for line in _limit_lines(bill.lines)]
-    yield columns.ColumnsTable(
-        columns.columns_of(BillLine),
-        shown,
-        {"name": "memory.current" if group.cgroup_version == 2 else "usage_in_bytes", "bytes": group.current_bytes},
-    )
+    total = {"name": "memory.current" if group.cgroup_version == 2 else "usage_in_bytes", "bytes": group.current_bytes}
+    yield columns.ColumnsTable(columns.columns_of(BillLine), shown, total)
     if bill.below:
         yield ""
         below = [row._replace(path=make_printable(row.path)) for row in bill.below[:MOST_ROWS]]
@@ -525,22 +518,16 @@ def bill_page(bill: Bill, top: int) -> Page:
         return
     yield ""
     rows = [row._replace(name=make_printable(row.name), largest=make_printable(row.largest)) for row in bill.processes[:top]]
-    yield columns.ColumnsTable(
-        columns.columns_of(BillProcess), rows, columns.sum_columns(BillProcess, rows) if 1 < len(rows) == len(bill.processes) else None
-    )
-    if len(bill.processes) > top:
-        rest = sum(row.private_bytes for row in bill.processes[top:])
-        yield make_sentence(
-            "and %s with %s of private memory: --top %d",
-            _count_processes(len(bill.processes) - top),
-            SentenceSize(rest),
-            len(bill.processes),
-        )
+    sums = columns.sum_columns(BillProcess, rows) if 1 < len(rows) == len(bill.processes) else None
+    yield columns.ColumnsTable(columns.columns_of(BillProcess), rows, sums)
+    left = bill.processes[top:]
+    if left:
+        rest = SentenceSize(sum(row.private_bytes for row in left))
+        yield make_sentence("and %s with %s of private memory: --top %d", _count_processes(len(left)), rest, len(bill.processes))
     for row in bill.processes:
         for region, size_bytes in sorted(row.gpu_bytes.items()):
-            yield make_sentence(
-                "GPU memory of process %d (%s), %s: %s, as its driver counts", row.pid, row.name, region, SentenceSize(size_bytes)
-            )
+            size = SentenceSize(size_bytes)
+            yield make_sentence("GPU memory of process %d (%s), %s: %s, as its driver counts", row.pid, row.name, region, size)
 
 
 def _limit_lines(found: Sequence[BillLine]) -> List[BillLine]:
@@ -585,10 +572,8 @@ def _format_reclaim(bill: Bill) -> Iterator[str]:
         text = "The kernel can reclaim up to %s without a kill: clean page cache, memory freed lazily%s."
         yield make_sentence(text, SentenceSize(bill.reclaimable_bytes), slab)
         if group.limit_bytes is not None:
-            free = max(0, group.limit_bytes - group.current_bytes) + bill.reclaimable_bytes
-            yield make_sentence(
-                "With the room left, up to %s more fit below the limit before it kills.", SentenceSize(free + bill.swappable_bytes)
-            )
+            room = max(0, group.limit_bytes - group.current_bytes) + bill.reclaimable_bytes + bill.swappable_bytes
+            yield make_sentence("With the room left, up to %s more fit below the limit before it kills.", SentenceSize(room))
     if bill.swappable_bytes:
         yield make_sentence("Up to %s may go to swap.", SentenceSize(bill.swappable_bytes))
     yield make_sentence("`kubectl top` shows %s: it leaves inactive files out.", SentenceSize(bill.working_set_bytes))
@@ -600,9 +585,8 @@ def _format_reclaim(bill: Bill) -> Iterator[str]:
             yield make_sentence("  %s of process %d (%s): %s", SentenceSize(row.returnable_bytes), row.pid, row.name, how)
     first = max(bill.processes, key=lambda row: row.private_bytes, default=None)
     if first is not None and 2 * first.private_bytes > group.current_bytes:
-        yield make_sentence(
-            "Most is private memory of process %d (%s): %s", first.pid, first.name, hint_about("process", str(first.pid), "report")
-        )
+        how = hint_about("process", str(first.pid), "report")
+        yield make_sentence("Most is private memory of process %d (%s): %s", first.pid, first.name, how)
     percent = exact_share(abs(bill.not_explained_bytes), group.current_bytes)
     text = "Not explained: %s (%s %%). The kernel counts in batches on each CPU: here up to %s."
     yield make_sentence(text, SentenceSize(bill.not_explained_bytes), percent, SentenceSize(group.batch_bytes))

@@ -1,6 +1,6 @@
-"""Stacks as a profile for pprof: profile.proto, compressed (https://github.com/google/pprof, proto/profile.proto); and the graph of blocks as
-a trace with a heap graph, in packets of bounded size (heap_graph.proto of https://perfetto.dev). An object of that is each block by itself,
-or, where these are too many, all with the same owners.
+"""Stacks as a profile for pprof: profile.proto, compressed (https://github.com/google/pprof, proto/profile.proto); and the graph of blocks
+as a trace with a heap graph, in packets of bounded size (heap_graph.proto of https://perfetto.dev). An object of that is each block by
+itself, or, where these are too many, all with the same owners.
 
 Field numbers: Profile sample_type 1, sample 2, mapping 3, location 4, function 5, string_table 6, period_type 11, period 12,
 default_sample_type 14; ValueType type 1, unit 2; Sample location_id 1, value 2; Mapping id 1, memory_start 2, memory_limit 3,

@@ -31,14 +31,8 @@ CALLERS_BYTES = 512
 """Of a stack, from its top: a system call that mimalloc makes is one or two frames away."""
 
 
-class PageOwner(NamedTuple):
-    """The owner of the pages of one arena."""
-
-    kind: str
-    thread: Optional[int]
-    """Thread pointer; 0: abandoned; None: no owner."""
-    lwp: Optional[int]
-    name: Optional[str]
+PageOwner = Tuple[str, Optional[int], Optional[int], Optional[str]]
+"""The owner of the pages of one arena: its kind, thread pointer (0: abandoned; None: no owner), lwp and name."""
 
 
 class CountedPage(NamedTuple):
@@ -83,7 +77,7 @@ def survey_mimalloc(mimalloc: detect.Mimalloc, around: HeapContext, follows: boo
     rows = [*_make_lists(pages_, form, follows), *_read_delayed(target, pages_, form, broken)]
     frees = records.follow_free_lists(around.kernel, target.bulk_source(), rows, blocks, around.budget)
     owners = _find_owners(target, found)
-    arenas = {owner.thread: index for index, owner in enumerate(owners)}
+    arenas = {thread: index for index, (_, thread, _, _) in enumerate(owners)}
     twice, starts = Counter[int](), [page.start for page in pages_]  # blocks that are on two lists, by the start of their page
     for block, before in zip(frees.addresses[1:], frees.addresses) if frees.twice else ():
         if block == before:
@@ -96,11 +90,16 @@ def survey_mimalloc(mimalloc: detect.Mimalloc, around: HeapContext, follows: boo
         _count_page(page, arenas[page.thread], followed.get(place, ()) if place < cut else None, shared, twice, broken, follows)
         for place, (page, shared) in enumerate(zip(pages_, frees.shared))
     ]
-    for row, end in zip(rows, frees.ends):
-        if row.page == len(pages_) and end.problem:
+    for _, end in followed.get(len(pages_), ()):  # lists of heaps
+        if end.problem:
             code, what = LIST_PROBLEMS[end.problem]
             broken.append(detect.BrokenPlace(code, end.at, what))
-    broken += _check_segments(form, found)
+    wrong = {one.address for one in found.broken}
+    for segment in found.segments if form.segment is not None else ():
+        is_wrong = any(segment.address <= address < segment.end for address in wrong)
+        if not is_wrong and (segment.used != segment.pages or segment.abandoned > segment.used):
+            what = "a segment counts %s in use and has %s" % (count_noun(segment.used, "page"), format_number(segment.pages))
+            broken.append(detect.BrokenPlace(codes.SEGMENT_PAGES, segment.address, what, segment.thread))
     if any(one.code.nature is Severity.DAMAGE and one.thread for one in broken):  # a thread inside may be about to repair it
         inside = find_threads_inside(target, mimalloc)
         changing = [one.code.nature is Severity.DAMAGE and bool(one.thread) and one.thread in inside for one in broken]
@@ -167,13 +166,11 @@ def _find_owners(target: Target, found: detect.MimallocPages) -> List[PageOwner]
     """Return threads by id, then those whose pointer is unknown, then abandoned pages, then pages without an owner."""
     known = {thread.thread_pointer: thread for thread in target.threads() if thread.thread_pointer}
     there = {page.thread for page in found.pages} | {piece.thread for piece in found.pieces}
-    told = sorted((known[one].lwp, one) for one in there if one in known)
-    rest = sorted(one for one in there if one and one not in known)
-    owners = [PageOwner(records.THREAD, one, lwp, known[one].name) for lwp, one in told] + [
-        PageOwner(records.THREAD, one, None, None) for one in rest
-    ]
-    owners += [PageOwner(records.ABANDONED, 0, None, None)] if 0 in there else []
-    return owners + ([PageOwner(records.SHARED, None, None, None)] if None in there else [])
+    threads = sorted((known[pointer].lwp, pointer) for pointer in there if pointer in known)
+    owners: List[PageOwner] = [(records.THREAD, pointer, lwp, known[pointer].name) for lwp, pointer in threads]
+    owners += [(records.THREAD, pointer, None, None) for pointer in sorted(one for one in there if one and one not in known)]
+    owners += [(records.ABANDONED, 0, None, None)] if 0 in there else []
+    return owners + ([(records.SHARED, None, None, None)] if None in there else [])
 
 
 def find_threads_inside(target: Target, mimalloc: detect.Mimalloc) -> Set[Optional[int]]:
@@ -223,17 +220,6 @@ def _count_page(
         broken.append(detect.BrokenPlace(codes.USED_WRONG, page.address, what, page.thread))
         is_good = free + remote <= page.capacity
     return CountedPage(page, arena, free, remote, is_good)
-
-
-def _check_segments(form: MimallocForm, found: detect.MimallocPages) -> Iterator[detect.BrokenPlace]:
-    if form.segment is None:
-        return
-    told = {one.address for one in found.broken}
-    for segment in found.segments:
-        is_told = any(segment.address <= address < segment.end for address in told)
-        if not is_told and (segment.used != segment.pages or segment.abandoned > segment.used):
-            what = "a segment counts %s in use and has %s" % (count_noun(segment.used, "page"), format_number(segment.pages))
-            yield detect.BrokenPlace(codes.SEGMENT_PAGES, segment.address, what, segment.thread)
 
 
 def make_slot_runs(survey: MimallocSurvey, form: MimallocForm, arena: Optional[int]) -> "Tuple[array[int], Frees]":
@@ -298,6 +284,7 @@ def _make_arena(
     pages: Sequence[CountedPage],
     pieces: Sequence[detect.MimallocPiece],
 ) -> records.MimallocArena:
+    kind, _, lwp, name = owner
     by_kind: Dict[int, List[Range]] = {records.MI_SPAN: [], records.MI_RETURNED: [], records.MI_METADATA: []}
     for piece in pieces:
         by_kind[piece.kind].append((piece.start, piece.end))
@@ -318,20 +305,20 @@ def _make_arena(
     os_page = around.target.page_bytes
     in_ram = around.ram.of(unite_ranges([(start & -os_page, -(-end // os_page) * os_page) for start, end in ranges]), False)
     spans = [(piece.start, piece.end) for piece in pieces if piece.kind == records.MI_SPAN and not piece.is_pinned]
-    emptied = [(counted.page.memory, counted.page.end) for some in unused for counted in some] if owner.kind != records.SHARED else []
-    collected = unite_ranges([*spans, *emptied]) if (owner.kind, mimalloc.form.line) not in UNCOLLECTED else []
+    emptied = [(counted.page.memory, counted.page.end) for some in unused for counted in some] if kind != records.SHARED else []
+    collected = unite_ranges([*spans, *emptied]) if (kind, mimalloc.form.line) not in UNCOLLECTED else []
     collected_in_ram = around.ram.of(collected, False) if collected else None
     resident = 0 if not collected else collected_in_ram.resident_bytes if collected_in_ram is not None else None
     worth: Tuple[int, Optional[int]] = (sum(end - start for start, end in collected), resident)
-    own_worth, unowned_worth = (worth, (0, 0)) if owner.kind == records.THREAD else ((0, 0), worth)
+    own_worth, unowned_worth = (worth, (0, 0)) if kind == records.THREAD else ((0, 0), worth)
     given = unite_ranges([(-(-start // os_page) * os_page, end & -os_page) for start, end in by_kind[records.MI_RETURNED]])
     given_in_ram = around.ram.of(given, False)
     return records.MimallocArena(
         allocator=mimalloc.id,
         index=index,
-        owner=owner.kind,
-        lwp=owner.lwp,
-        name=owner.name,
+        owner=kind,
+        lwp=lwp,
+        name=name,
         pages=len(pages),
         held_bytes=held,
         used_blocks=sum(counted.used for counted in good),
@@ -606,7 +593,7 @@ class MimallocHeap(MeteredInstance):
     def rules(self) -> Iterator[answers.BrokenRule]:
         """Return each place that breaks a rule of mimalloc's, once, at most so many; report what cannot be read, or was changing."""
         found, report = survey_mimalloc(self.located, self.around), self.around.report
-        arenas = {owner.thread: index for index, owner in enumerate(found.owners)}
+        arenas = {thread: index for index, (_, thread, _, _) in enumerate(found.owners)}
         self._report_cut(found)
         seen: Set[Tuple[str, int]] = set()
         for one in found.broken:

@@ -220,14 +220,6 @@ OBJECT_CODES = (codes.FREE_LIST_BROKEN, codes.FREED_TWICE, codes.FREE_LIST_UNREA
 MOST_SUSPECTS = 20
 
 
-def _find_suspect(heap: "TcmallocHeap", address: Optional[int]) -> Optional[answers.RuleSuspect]:
-    place = heap.block_at(address) if address is not None else None
-    before = place.previous if place is not None else None
-    if before is None or before.status != "used":
-        return None
-    return answers.RuleSuspect(before.address, before.size_bytes, before.status)
-
-
 TCMALLOC_FIGURES = (
     answers.Figure("system_bytes", "system", "bytes of all spans", is_shown=False),
     answers.Figure("free_bytes", "free spans", "bytes of unused pages that the OS has not got back"),
@@ -569,6 +561,12 @@ class TcmallocHeap(MeteredInstance):
             code, address = diagnostic.code, diagnostic.address
             if (str(code), address) in broken or len(broken) >= answers.MOST_BROKEN:
                 return
+            is_asked = code in OBJECT_CODES and len(broken) < MOST_SUSPECTS
+            place = own.block_at(address) if address is not None and is_asked else None
+            before = place.previous if place is not None else None
+            suspect = None
+            if before is not None and before.status == "used":
+                suspect = answers.RuleSuspect(before.address, before.size_bytes, before.status)
             broken[str(code), address] = answers.BrokenRule(
                 allocator=self.info.id,
                 arena=0,
@@ -576,7 +574,7 @@ class TcmallocHeap(MeteredInstance):
                 address=TargetAddress(address) if address is not None else None,
                 rule=str(code),
                 abort=None,
-                suspect=_find_suspect(own, address) if code in OBJECT_CODES and len(broken) < MOST_SUSPECTS else None,
+                suspect=suspect,
                 what=diagnostic.what,
             )
 

@@ -259,29 +259,24 @@ def check_lists(counts: "TcmallocCounts", survey: "TcmallocSurvey") -> Iterator[
     for listing, end in zip(survey.listings, survey.ends):
         if end.problem or end.count == listing.expected:
             continue
-        own, size_class = (end.count, listing.expected), listing.size_class
+        figures = listing.size_class, count_noun(end.count, "object"), listing.expected
         if listing.kind == records.TC_CENTRAL:
             what = "the span at 0x%x has %s on its list, and by its refcount %d"
-            yield codes.SPAN_COUNT, structs[listing.place], what % (spans[listing.place], count_noun(own[0], "free object"), own[1])
+            in_span = spans[listing.place], count_noun(end.count, "free object"), listing.expected
+            yield codes.SPAN_COUNT, structs[listing.place], what % in_span
         elif listing.kind == records.TC_TRANSFER:
-            what = "a batch of the transfer cache of class %d has %s instead of %d"
-            yield codes.BATCH_COUNT, end.at or None, what % (size_class, count_noun(own[0], "object"), own[1])
+            yield codes.BATCH_COUNT, end.at or None, "a batch of the transfer cache of class %d has %s instead of %d" % figures
         else:
-            what = "the list of class %d of a thread cache has %s and says %d"
-            cache = counts.caches[listing.place].address
-            yield codes.CACHE_COUNT, cache, what % (size_class, count_noun(own[0], "object"), own[1])
+            what = "the list of class %d of a thread cache has %s and says %d" % figures
+            yield codes.CACHE_COUNT, counts.caches[listing.place].address, what
     listed: Counter[int] = Counter()
     for listing, end in zip(survey.listings, survey.ends):
         listed[listing.size_class] += end.count
     for row in counts.central:
-        inside = survey.tallies.tallies[row.size_class].listed_slots
-        if listed[row.size_class] != inside:
-            what = "lists of class %d have %s; %s lie in its spans"
-            yield (
-                codes.LIST_CLASS,
-                row.address,
-                what % (row.size_class, count_noun(listed[row.size_class], "object"), format_number(inside)),
-            )
+        own, inside = listed[row.size_class], survey.tallies.tallies[row.size_class].listed_slots
+        if own != inside:
+            what = "lists of class %d have %s; %s lie in its spans" % (row.size_class, count_noun(own, "object"), format_number(inside))
+            yield codes.LIST_CLASS, row.address, what
 
 
 LIST_PROBLEMS: Dict[int, Tuple[ProblemCode, str]] = {
@@ -332,32 +327,29 @@ def survey_tcmalloc(tcmalloc: Tcmalloc, around: HeapContext, counts: TcmallocCou
 
 def make_tcmalloc_walker(counts: TcmallocCounts, frees: Frees, around: HeapContext) -> SlotWalker:
     """Over its objects."""
-    return SlotWalker(
-        around.kernel, around.target.bulk_source(), counts.spans.runs, records.TC_CLASS_OF, records.TC_LABELS, around.budget, frees
-    )
+    source, runs = around.target.bulk_source(), counts.spans.runs
+    return SlotWalker(around.kernel, source, runs, records.TC_CLASS_OF, records.TC_LABELS, around.budget, frees)
 
 
 def _make_lists(tcmalloc: Tcmalloc, counts: TcmallocCounts) -> "Tuple[array[int], List[FreeListing]]":
     batch = tcmalloc.structure.sizes.batch
     columns = zip(*(counts.spans.column(name) for name in ("list", "objects", "size_class", "refcount", "start")))
-    rows = [
-        (
-            records.TcFreeList(head, objects, records.TC_CENTRAL, start),
-            FreeListing(records.TC_CENTRAL, size_class, place, objects - refcount, 0),
-        )
-        for place, (head, objects, size_class, refcount, start) in enumerate(columns)
-        if size_class and (head or objects != refcount)
-    ]
+    lists: List[records.TcFreeList] = []
+    listings: List[FreeListing] = []
+    for place, (head, objects, size_class, refcount, start) in enumerate(columns):
+        if size_class and (head or objects != refcount):
+            lists.append(records.TcFreeList(head, objects, records.TC_CENTRAL, start))
+            listings.append(FreeListing(records.TC_CENTRAL, size_class, place, objects - refcount, 0))
     for place, row in enumerate(counts.central):
         count = batch[row.size_class]
-        listing = FreeListing(records.TC_TRANSFER, row.size_class, place, count, 0)
-        rows += [(records.TcFreeList(head, count, records.TC_TRANSFER, 0), listing) for head in row.batches]
+        lists += [records.TcFreeList(head, count, records.TC_TRANSFER, 0) for head in row.batches]
+        listings += [FreeListing(records.TC_TRANSFER, row.size_class, place, count, 0)] * len(row.batches)
     for place, cache in enumerate(counts.caches):
         for size_class, head, length in cache.lists:
             slack = 2 * batch[size_class]
-            made = records.TcFreeList(head, length + slack, records.TC_CACHED, 0)
-            rows.append((made, FreeListing(records.TC_CACHED, size_class, place, length, slack)))
-    return array("Q", chain.from_iterable(made for made, _ in rows)), [listing for _, listing in rows]
+            lists.append(records.TcFreeList(head, length + slack, records.TC_CACHED, 0))
+            listings.append(FreeListing(records.TC_CACHED, size_class, place, length, slack))
+    return array("Q", chain.from_iterable(lists)), listings
 
 
 def _report_lists(target: Target, tcmalloc: Tcmalloc, counts: TcmallocCounts, survey: TcmallocSurvey, report: PartialSink) -> bool:

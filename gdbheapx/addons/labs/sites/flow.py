@@ -52,8 +52,8 @@ class Flow(NamedTuple):
     stores: List[Tuple[Value, Value, int, int]]
     """(where, what, at which address of code, bytes), in order."""
     merged_calls: List[FrozenSet[int]]
-    """Sets of calls, of which one gave a value where paths meet: a pool, or malloc where that is empty. The root (`result`, -1) is the first
-    of them."""
+    """Sets of calls, of which one gave a value where paths meet: a pool, or malloc where that is empty. The root (`result`, -1) is the
+    first of them."""
     merged_numbers: List[FrozenSet[int]]
     """Sets of numbers, of which a value is one. The root (`either`, 0) is the first of them."""
     loaded: Dict[Root, Value]

@@ -1,5 +1,5 @@
-"""Snapshots that a watch takes by itself: one before, and some when a rule holds, by a program of its own, within its limits. And that program,
-which stands by (SnapshotStandby in snapshot/take.py): what the first had to import the next has.
+"""Snapshots that a watch takes by itself: one before, and some when a rule holds, by a program of its own, within its limits. And that
+program, which is on standby (SnapshotStandby in snapshot/take.py): what the first had to import the next has.
 
 Rules: RSS grows at a rate that no swing explains; RSS is above a size; the kernel had to reclaim for the process's memory cgroup
 (memory.events: high, max, oom; memory.failcnt), one of its limits is close, or tasks waited for memory (memory.pressure,

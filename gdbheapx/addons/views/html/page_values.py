@@ -1,5 +1,5 @@
-"""Content of the pages of `report` and `diff`, from the records of a reading: memory by owner, the parts of each arena, the pages of a heap by kind,
-size classes, blocks in use and owners: figures as the records have them, and sums of them."""
+"""Content of the pages of `report` and `diff`, from the records of a reading: memory by owner, the parts of each arena, the pages of a heap
+by kind, size classes, blocks in use and owners: figures as the records have them, and sums of them."""
 
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
