@@ -1,6 +1,6 @@
 """Folded stacks, and profiles for pprof read back by the field numbers of profile.proto and by `go tool pprof`.
 
-Files: analysis/census/owned.py, addons/views/export/pprof.py.
+Files: analysis/census/owned.py, addons/views/export.py.
 """
 
 import re
@@ -10,7 +10,7 @@ from typing import Iterator, List, Optional, Sequence
 
 import pytest
 
-from gdbheapx.addons.views.export import pprof
+from gdbheapx.addons.views import export as pprof
 from gdbheapx.analysis.census import owned
 from gdbheapx.analysis.census.owned import NO_PATH, SMALL_FRAME, CodeImage, FlameFrame, OwnerFrame, OwnerPaths, OwnerStack
 from gdbheapx.report import encodings
