@@ -1,6 +1,7 @@
-"""Records as JSON and back."""
+"""What a snapshot's codec writes is read again, also graphs."""
 
 import json
+from types import SimpleNamespace
 from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import pytest
@@ -8,13 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gdbheapx.allocators.records import HeapArenas
+from gdbheapx.analysis.census import find
 from gdbheapx.analysis.census.find import Census, CensusRow, Copies, Managed, Same
 from gdbheapx.analysis.overview import Overview
 from gdbheapx.analysis.pins import PinsAnswer
+from gdbheapx.analysis.reachability import dominance
 from gdbheapx.analysis.reachability.leaks import Leaks
 from gdbheapx.analysis.reachability.owners import Owners
+from gdbheapx.errors import HeapxError
 from gdbheapx.model import AllocatorInfo, TargetAddress
-from gdbheapx.snapshot import container
+from gdbheapx.snapshot import container, graph
 from gdbheapx.snapshot.record import RecordedOutcome, SnapshotHead
 from gdbheapx.units import SentenceSize, make_sentence
 from tests.support.builders.records import glibc_arena, jemalloc_arena
@@ -114,3 +118,22 @@ def test_what_has_no_type_keeps_its_sentences() -> None:
     sentence = make_sentence("%s of it", SentenceSize(5 << 20))
     found = container.decode_value(Any, json.loads(json.dumps(container.encode_value({"a": [sentence, 1, None], "b": {"text": 1}}))))
     assert found == {"a": [sentence, 1, None], "b": {"text": 1}} and found["a"][0].plain == sentence.plain
+
+
+@pytest.mark.parametrize("error", [HeapxError("stopped after --max-seconds 1", "give it more time"), ValueError("too many blocks")])
+def test_a_graph_that_cannot_be_made_leaves_the_rest(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    """The file is without it, and the answer partial: what else was found stays."""
+    told = []
+
+    def refuse(*given: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(dominance, "tally_owners", refuse)
+    session: Any = SimpleNamespace(
+        shared=lambda name: SimpleNamespace(reach=None, called=None, paths=None) if name == find.TOLD else None,
+        budget=SimpleNamespace(progress=SimpleNamespace(stage="")),
+        problem=lambda *words, **more: told.append((words, more)),
+    )
+    assert graph.keep_graph(session, [], True) == (None, {})
+    (words, more), hint = told[0], getattr(error, "hint", None)
+    assert words[2:] == ("the graph of blocks is not in the snapshot: %s" % error, hint) and more.get("partial", True) and len(told) == 1
