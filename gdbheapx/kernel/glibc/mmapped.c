@@ -186,12 +186,10 @@ static int add(struct mmapped *scan, const struct hit *hit)
         return 0;
     if (place < scan->count && scan->hits[place].block - hit->block < hit->total)
         return 0;
-    struct hit *hits = with_room(scan->hits, scan->count, &scan->room, sizeof *hits);
-    if (!hits) {
+    if (!has_room(&scan->hits, scan->count, &scan->room, sizeof *scan->hits)) {
         scan->pass = PASS_DONE;
         return 0;
     }
-    scan->hits = hits;
     memmove(scan->hits + place + 1, scan->hits + place, (scan->count - place) * sizeof *scan->hits);
     scan->hits[place] = *hit;
     scan->count++;
