@@ -35,7 +35,7 @@ def answer_purge(session: Session, options: Options) -> CommandAnswer:
     if options.arena is not None and not 0 <= options.arena < 4096:
         raise UsageError("purge: arena %d not found" % options.arena, "see " + hint_command("arenas"))
     from gdbheapx.actions import call
-    from gdbheapx.allocators.returning import Portion
+    from gdbheapx.allocators.plan import Portion
     from gdbheapx.report import analysis_text, text
 
     portion = Portion(arena=options.arena, is_decayed=options.decay)

@@ -33,7 +33,7 @@ have options for one arena, for a pad, and for doing it again and again.
 def answer_release(session: Session, options: Options) -> CommandAnswer:
     """The command `release`."""
     from gdbheapx.actions import call as action
-    from gdbheapx.allocators.returning import Acted
+    from gdbheapx.allocators.plan import Acted
     from gdbheapx.report import analysis_text, text
 
     parts = action.predict_release(session, options.accept_seccomp) if options.dry_run else action.release_memory(session, options)

@@ -67,7 +67,7 @@ def answer_trim(session: Session, options: Options) -> CommandAnswer:
     if options.every is not None or options.above is not None or options.times is not None:
         return trim_periodically(session, options)
     from gdbheapx.actions import call
-    from gdbheapx.allocators.returning import Portion
+    from gdbheapx.allocators.plan import Portion
     from gdbheapx.report import analysis_text
 
     return analysis_text.make_acted_answer(call.return_heap_memory(session, options, "trim", Portion(options.pad)))
@@ -76,7 +76,7 @@ def answer_trim(session: Session, options: Options) -> CommandAnswer:
 def answer_prediction(session: Session, options: Options) -> CommandAnswer:
     """The dry run."""
     from gdbheapx.actions import call
-    from gdbheapx.allocators.returning import Portion
+    from gdbheapx.allocators.plan import Portion
 
     look = call.make_heap_dry_run(session, "trim", Portion(options.pad), options.accept_seccomp)
     can_write, predicted = call.probe_registers(session, look) if options.probe else (None, look())

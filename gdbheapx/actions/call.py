@@ -8,9 +8,8 @@ from gdbheapx.actions import preflight
 from gdbheapx.actions.preflight import Sandbox, measure_process
 from gdbheapx.allocators.discovery import FoundInstance
 from gdbheapx.allocators.heap import AllocatorInstance
-from gdbheapx.allocators.plan import Change
+from gdbheapx.allocators.plan import ALL, Acted, Change, DryRun, Portion, Predicted, require_returning, say_resident
 from gdbheapx.allocators.records import Answered, Returning
-from gdbheapx.allocators.returning import ALL, Acted, DryRun, Portion, Predicted, require_returning, say_resident
 from gdbheapx.child_python import find_program
 from gdbheapx.command import Options
 from gdbheapx.errors import HeapxError, Refusal

@@ -14,8 +14,7 @@ from gdbheapx import problems
 from gdbheapx.actions import preflight
 from gdbheapx.actions.finisher import Standby, kept_alive
 from gdbheapx.actions.preflight import Objection, Sandbox, measure_process
-from gdbheapx.allocators.plan import CurePlan, Plan, Span, in_time
-from gdbheapx.allocators.returning import Acted, Caller, Predicted
+from gdbheapx.allocators.plan import Acted, Caller, CurePlan, Plan, Predicted, Span, in_time
 from gdbheapx.budget import Budget
 from gdbheapx.errors import Busy, HeapxError, OutOfTime, Refusal, StopOver
 from gdbheapx.hints import hint_command

@@ -14,8 +14,7 @@ import warnings
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from gdbheapx import problems
-from gdbheapx.allocators.plan import Change, SystemCall
-from gdbheapx.allocators.returning import Measure
+from gdbheapx.allocators.plan import Change, Measure, SystemCall
 from gdbheapx.errors import HeapxError, Refusal
 from gdbheapx.inferior.base import Target
 from gdbheapx.inferior.live import procfs, seccomp

@@ -17,7 +17,7 @@ from gdbheapx.model import AllocatorInfo
 from gdbheapx.problems import ALLOCATOR_UNREAD, NO_ALLOCATOR, OWNER_UNREAD, ProblemSink
 
 if TYPE_CHECKING:
-    from gdbheapx.allocators.returning import Portion
+    from gdbheapx.allocators.plan import Portion
 
 HOW_TO_SEE = "see " + hint_command("doctor")
 LOCK_BYTES = 4
@@ -248,7 +248,7 @@ class Heaps:
         if other is not None:
             hint = "use `%s`; --allocator %s asks about the other heap" % (hint_command(other.command + " --dry-run"), heap.info.id)
             raise HeapxError("%s owns malloc here" % self.one().kind, hint, code=NO_ALLOCATOR)
-        from gdbheapx.allocators.returning import require_returning
+        from gdbheapx.allocators.plan import require_returning
 
         return require_returning(heap, portion)
 

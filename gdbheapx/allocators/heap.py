@@ -19,8 +19,7 @@ from gdbheapx.units import SentenceSize, exact_share, make_sentence
 
 if TYPE_CHECKING:
     from gdbheapx.allocators.answers import AllocatorPlace, BrokenRule, Effect, Keeping, Meter, Reading, Requests
-    from gdbheapx.allocators.plan import Plan
-    from gdbheapx.allocators.returning import DryRun, Portion
+    from gdbheapx.allocators.plan import DryRun, Plan, Portion
     from gdbheapx.kernel.blocks.pages import PinShape
 
 MIN_PAGE_BYTES = 4096

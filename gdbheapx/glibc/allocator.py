@@ -25,7 +25,7 @@ from gdbheapx.ranges import Range, unite_ranges
 if TYPE_CHECKING:
     # What one command alone asks for is imported where it is asked: a look at a small process is half importing.
     from gdbheapx.allocators.answers import AllocatorPlace, BrokenRule, Effect, Keeping, Reading, Requests
-    from gdbheapx.allocators.returning import DryRun, Portion
+    from gdbheapx.allocators.plan import DryRun, Portion
     from gdbheapx.glibc.meter import GlibcMeter
     from gdbheapx.glibc.plan import Trim
     from gdbheapx.glibc.records import GlibcFacts, Top
@@ -179,9 +179,7 @@ class GlibcMalloc(AllocatorInstance):
 
     def block_at(self, address: int) -> Optional["AllocatorPlace"]:
         """The chunk that holds the address, and its neighbours."""
-        from gdbheapx.glibc.locate import Locator
-
-        return Locator(self.context, self.shape, self.survey, address).locate()
+        return survey.Locator(self.context, self.shape, self.survey, address).locate()
 
     def rules(self) -> Iterator["BrokenRule"]:
         """Every place that breaks a rule of malloc's."""
@@ -308,15 +306,15 @@ class GlibcMalloc(AllocatorInstance):
 
     def what_if(self) -> "List[Effect]":
         """Return the effects of other settings."""
-        from gdbheapx.glibc import what_if
-        from gdbheapx.glibc.what_if import FIXED_BYTES
+        from gdbheapx.glibc import verdict
+        from gdbheapx.glibc.verdict import FIXED_BYTES
 
         target, page, mp = self.context.target, self.glibc.geometry.page_bytes, self.mp()
         walks, rows, most = self.survey().walks, self.arenas(), MOST_MERGED * mp["mmap_threshold"]
         main = [span for walk in walks if walk.arena.is_main for span in survey.list_top_pages(self.context, walk)]
-        free = what_if.sum_glibc_free(rows)
+        free = verdict.sum_glibc_free(rows)
         large = sum(row.free_bytes or 0 for row in self.histogram() if FIXED_BYTES <= row.size_bytes <= most)
-        if free is not None and sum(row.free_chunks or 0 for row in rows) <= what_if.MOST_CHUNKS:
+        if free is not None and sum(row.free_chunks or 0 for row in rows) <= verdict.MOST_CHUNKS:
             tops = [span for walk in walks for span in survey.list_top_pages(self.context, walk)]
             pages = survey.list_free_pages(self.context, walks)
             whole = sorted([*pages, *tops])
@@ -328,12 +326,12 @@ class GlibcMalloc(AllocatorInstance):
         step = page * (page // 8)  # what one entry of the page table's second level maps
         present = [span for claim in self.claims() for span in target.present_ranges(claim.start, claim.end)]
         huge = unite_ranges((start & -step, -(-end // step) * step) for start, end in present)
-        has = what_if.GlibcSettingFigures(
+        has = verdict.GlibcSettingFigures(
             arenas=len(rows),
             free_bytes=free,
-            beside_largest_bytes=what_if.beside_largest_bytes(rows),
-            kept_apart_bytes=what_if.kept_apart_bytes(rows),
-            others_bytes=what_if.sum_glibc_free([row for row in rows if row.index]),
+            beside_largest_bytes=verdict.beside_largest_bytes(rows),
+            kept_apart_bytes=verdict.kept_apart_bytes(rows),
+            others_bytes=verdict.sum_glibc_free([row for row in rows if row.index]),
             cached_bytes=add_values(row.tcache_bytes for row in rows),
             top_bytes=self._resident_bytes(main),
             huge_page_bytes=sum(end - start for start, end in huge) - sum(end - start for start, end in present) if present else None,
@@ -343,17 +341,17 @@ class GlibcMalloc(AllocatorInstance):
             fast_bytes=sum(row.fast_bytes or 0 for row in rows),
             no_fastbins=layouts.no_fastbins(self.glibc.version),
         )
-        variables = [name for name in what_if.VARIABLES if target.environment_variable(name)] if target.kind == "live" else None
-        return what_if.list_glibc_effects(mp, has, page, variables)
+        variables = [name for name in verdict.VARIABLES if target.environment_variable(name)] if target.kind == "live" else None
+        return verdict.list_glibc_effects(mp, has, page, variables)
 
     def _resident_bytes(self, spans: Sequence[Range]) -> Optional[int]:
         return (self.context.ram.of(spans, False) or UNKNOWN).resident_bytes if spans else 0
 
     def requests(self) -> "List[Requests]":
         """Return the requests that made the chunks in use, by size."""
-        from gdbheapx.glibc import what_if
+        from gdbheapx.glibc import verdict
 
-        return what_if.make_glibc_requests(self.histogram(), self.glibc.geometry.word_bytes, self.glibc.geometry.page_bytes)
+        return verdict.make_glibc_requests(self.histogram(), self.glibc.geometry.word_bytes, self.glibc.geometry.page_bytes)
 
     def kept(self) -> "Keeping":
         """Return what malloc_trim(0) leaves, as of one stop."""

@@ -3,8 +3,7 @@
 from typing import Any, List, Optional, Sequence
 
 from gdbheapx.allocators.answers import ENDED_ARENA, FAST_LIST, FOREIGN_BREAK, MAIN_TOP, THREAD_TOP, USUAL, ArenaKeeps, Keeping, Term
-from gdbheapx.allocators.plan import FUTEX, Held, Plan, Span, SystemCall, Troubles, whole_code
-from gdbheapx.allocators.returning import DryRun, Portion, Predicted
+from gdbheapx.allocators.plan import FUTEX, DryRun, Held, Plan, Portion, Predicted, Span, SystemCall, Troubles, whole_code
 from gdbheapx.columns import ColumnsTable, add_values, columns_of
 from gdbheapx.errors import Refusal
 from gdbheapx.glibc.arenas import ArenaWalk, Glibc, read_ring

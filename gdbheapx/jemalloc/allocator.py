@@ -38,7 +38,7 @@ from gdbheapx.problems import Diagnostic, PartialSink
 if TYPE_CHECKING:
     # What one command alone asks for is imported where it is asked: a look at a small process is half importing.
     from gdbheapx.allocators.answers import AllocatorPlace, BrokenRule, Effect, Keeping, Reading
-    from gdbheapx.allocators.returning import DryRun, Portion
+    from gdbheapx.allocators.plan import DryRun, Portion
     from gdbheapx.jemalloc.meter import JemallocMeter
     from gdbheapx.jemalloc.options import JemallocTunables
     from gdbheapx.jemalloc.plan import JemallocCure, JemallocPurge

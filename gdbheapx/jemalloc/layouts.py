@@ -218,6 +218,14 @@ def was_tried(version: Version, text: Optional[str]) -> bool:
     return version <= NEWEST_KNOWN or (parse_jemalloc_release(text) == NEWEST_KNOWN and count_commits_after(text) == TRIED_COMMITS)
 
 
+def name_release(version: Version, text: Optional[str]) -> str:
+    """Name a release for people, with commits and hash for a snapshot between releases; without a version text that of its types."""
+    release = parse_jemalloc_release(text)
+    if release is None:
+        return "5.3.1 or newer" if version > NEWEST_KNOWN else "%d.%d.%d" % version
+    return shorten_version(text) if may_differ(text) else "%d.%d.%d" % release
+
+
 def is_read(text: Optional[str]) -> bool:
     """Not known to be of a release before 5, whose arenas are made another way."""
     release = parse_jemalloc_release(text)

@@ -2,9 +2,23 @@
 
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
-from gdbheapx.allocators.plan import FUTEX, Change, CurePlan, Held, Plan, Span, Suspect, SystemCall, Troubles, in_time, whole_code
+from gdbheapx.allocators.plan import (
+    FUTEX,
+    Change,
+    CurePlan,
+    DryRun,
+    Held,
+    Plan,
+    Portion,
+    Predicted,
+    Span,
+    Suspect,
+    SystemCall,
+    Troubles,
+    in_time,
+    whole_code,
+)
 from gdbheapx.allocators.records import HeapContext
-from gdbheapx.allocators.returning import DryRun, Portion, Predicted
 from gdbheapx.columns import BYTES, TEXT, Column, ColumnsTable, add_values
 from gdbheapx.errors import HeapxError, Refusal, UnreadableMemory
 from gdbheapx.hints import hint_command

@@ -250,12 +250,9 @@ class Jemalloc(NamedTuple):
     def version_name(self) -> str:
         """Return the release for people, with commits and hash for a snapshot between releases; without a version text the release of
         its types."""
-        release = layouts.parse_jemalloc_release(self.version_text)
-        if release is not None:
-            is_between = layouts.may_differ(self.version_text)
-            return layouts.shorten_version(self.version_text) if is_between else "%d.%d.%d" % release
-        newest = "5.3.1 or newer" if self.version > layouts.NEWEST_KNOWN else "%d.%d.%d" % self.version
-        return "5.3.0 or newer" if self.is_partial else newest
+        if self.is_partial and layouts.parse_jemalloc_release(self.version_text) is None:
+            return "5.3.0 or newer"
+        return layouts.name_release(self.version, self.version_text)
 
     @property
     def unlisted(self) -> Optional[str]:

@@ -4,8 +4,8 @@ from typing import Any, Dict, Iterator, Optional, Sequence
 
 from gdbheapx import units
 from gdbheapx.allocators.answers import AllocatorPlace
+from gdbheapx.allocators.plan import Acted, list_measures, say_resident
 from gdbheapx.allocators.records import Page
-from gdbheapx.allocators.returning import Acted, list_measures, say_resident
 from gdbheapx.analysis.addon_answers import FROZEN, LATE, OFF, UNNAMED, Books, Garbage, sum_by_name, sum_contexts
 from gdbheapx.analysis.census.block import Location
 from gdbheapx.catalogue import ALIASES

@@ -1,6 +1,6 @@
 """whatis: each block of a program at its own address, with the neighbours that the listing has; and what is no block.
 
-Files: analysis/census/block.py, glibc/locate.py, jemalloc/extents.py, report/analysis_text.py.
+Files: analysis/census/block.py, glibc/survey.py, jemalloc/extents.py, report/analysis_text.py.
 """
 
 import re

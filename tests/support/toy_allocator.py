@@ -3,9 +3,8 @@
 from typing import Annotated, Any, Iterator, List, NamedTuple, Optional, Sequence
 
 from gdbheapx.allocators.heap import Allocator, AllocatorInstance
-from gdbheapx.allocators.plan import Held, Plan, SystemCall
+from gdbheapx.allocators.plan import DryRun, Held, Plan, Portion, Predicted, SystemCall
 from gdbheapx.allocators.records import Facts, HeapContext, Instances, NotRead, Returning
-from gdbheapx.allocators.returning import DryRun, Portion, Predicted
 from gdbheapx.columns import ADD, BYTES, TEXT, Column
 from gdbheapx.inferior.base import Module, Symbol, Target
 from gdbheapx.kernel.blocks.stream import CLASS_FREE, CLASS_USED, EVERYTHING, BlockFilter, BlockShape, NativeBlocks, make_blocks

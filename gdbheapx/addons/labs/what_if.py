@@ -8,8 +8,8 @@ from gdbheapx import allocators
 from gdbheapx.allocators.answers import BOUNDED, EXACT, Effect, Requests, of_classes
 from gdbheapx.allocators.heap import Allocator, AllocatorInstance
 from gdbheapx.allocators.measured import saved_percent
+from gdbheapx.allocators.plan import ALL
 from gdbheapx.allocators.records import Page, heap_sum
-from gdbheapx.allocators.returning import ALL
 from gdbheapx.columns import BYTES, TEXT, Column, ColumnsTable, columns_of, hidden_column
 from gdbheapx.hints import hint_command, words_of
 from gdbheapx.inferior.base import MappingUse

@@ -6,8 +6,8 @@ Files: glibc/text.py, glibc/plan.py, jemalloc/plan.py.
 
 from typing import Any
 
-from gdbheapx.allocators import returning
-from gdbheapx.allocators.returning import Predicted
+from gdbheapx.allocators import plan as returning
+from gdbheapx.allocators.plan import Predicted
 from gdbheapx.columns import add_values
 from gdbheapx.glibc import text as glibc_arenas
 from gdbheapx.glibc.records import MmappedTotals

@@ -10,7 +10,8 @@ import pytest
 
 from gdbheapx.allocators.answers import four_to_a_doubling
 from gdbheapx.errors import UnreadableMemory
-from gdbheapx.glibc import layouts, survey, text, what_if
+from gdbheapx.glibc import layouts, survey, text
+from gdbheapx.glibc import verdict as what_if
 from gdbheapx.model import HistogramRow
 
 TOP, BREAK = 0x100000, 0x110000

@@ -11,9 +11,8 @@ from gdbheapx.addons.allocators.gates import TC_RELEASE
 from gdbheapx.addons.allocators.tcmalloc import codes, records, structure, survey
 from gdbheapx.allocators import answers
 from gdbheapx.allocators.heap import MeteredInstance, cache_answer
-from gdbheapx.allocators.plan import FUTEX, Held, Plan, SystemCall
+from gdbheapx.allocators.plan import FUTEX, DryRun, Held, Plan, Portion, Predicted, SystemCall
 from gdbheapx.allocators.records import HeapContext, Page
-from gdbheapx.allocators.returning import DryRun, Portion, Predicted
 from gdbheapx.columns import BYTES, TEXT, Column, ColumnsTable, add_values
 from gdbheapx.errors import HeapxError, Refusal
 from gdbheapx.hints import hint_command
