@@ -190,6 +190,17 @@ def lasting(builder: Builder) -> Iterator[Lasting]:
     made.close()
 
 
+@pytest.fixture(scope="module")
+def core_stage(builder: Builder) -> Iterator[Stage]:
+    """Starts what a module has one core of for all its cases; skips, with the reason, where the kernel writes none."""
+    reason = kernelcore.reason()
+    if reason:
+        pytest.skip(reason)
+    made = Stage(builder)
+    yield made
+    made.close()
+
+
 @pytest.fixture
 def live(attach_reason: str) -> str:
     """For tests of a live process only; skips, with the reason, where gdb may not attach."""

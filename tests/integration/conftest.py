@@ -5,10 +5,10 @@ from typing import Iterator, List
 
 import pytest
 
-from tests.support import jemallocs, kernelcore
+from tests.support import jemallocs
 from tests.support.damaged_jemalloc import Patient
 from tests.support.gdbserver import Server
-from tests.support.processes import Builder, Stage
+from tests.support.processes import Stage
 
 
 @pytest.fixture
@@ -23,18 +23,11 @@ def servers(live: str) -> Iterator[List[Server]]:
 
 
 @pytest.fixture(scope="module")
-def made(builder: Builder) -> Iterator[Patient]:
+def made(core_stage: Stage) -> Iterator[Patient]:
     """One core of a program on jemalloc for all cases of a module."""
-    reason = kernelcore.reason()
-    if reason:
-        pytest.skip(reason)
-    stage = Stage(builder)
-    try:
-        patient = Patient(jemallocs.start(stage, "preload", "recorder", "park", "4", "2").core())
-        yield patient
-        patient.close()
-    finally:
-        stage.close()
+    patient = Patient(jemallocs.start(core_stage, "preload", "recorder", "park", "4", "2").core())
+    yield patient
+    patient.close()
 
 
 @pytest.fixture

@@ -8,27 +8,20 @@ from typing import Iterator
 import pytest
 
 from gdbheapx.glibc.rules import RULES
-from tests.support import kernelcore, plants_mapped
+from tests.support import plants_mapped
 from tests.support.damaged_glibc import Damaged
 from tests.support.plants_glibc import PLANTS, Map, Plant, plant
-from tests.support.processes import Builder, Stage
+from tests.support.processes import Stage
 
 pytestmark = pytest.mark.once  # the rules are the tool's own; the layouts they rest on have tests in every image
 
 
 @pytest.fixture(scope="module")
-def there(builder: Builder) -> Iterator[Map]:
+def there(core_stage: Stage) -> Iterator[Map]:
     """One core for all plants."""
-    reason = kernelcore.reason()
-    if reason:
-        pytest.skip(reason)
-    stage = Stage(builder)
-    try:
-        core = Damaged(stage.start("damage", "rich").core())
-        yield Map(core)
-        core.close()
-    finally:
-        stage.close()
+    core = Damaged(core_stage.start("damage", "rich").core())
+    yield Map(core)
+    core.close()
 
 
 @pytest.fixture

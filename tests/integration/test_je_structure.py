@@ -18,12 +18,12 @@ from gdbheapx.command import load_commands
 from gdbheapx.inferior.target import open_elf_target
 from gdbheapx.jemalloc import structure
 from gdbheapx.jemalloc.entry import ALLOCATOR
-from tests.support import bare, gcores, kernelcore
+from tests.support import bare, gcores
 from tests.support.bare import facts
 from tests.support.damaged_jemalloc import Patient
 from tests.support.jemallocs import RUST, UNKNOWN_LAYOUT, build_rust, knowing_tool, library_version, unknown_library
 from tests.support.paths import GDB
-from tests.support.processes import Builder, Process, Stage, by_turns
+from tests.support.processes import Process, Stage, by_turns
 from tests.support.tool import Asked, heapx
 
 pytestmark = pytest.mark.image  # this system's libjemalloc, under a build-id that nobody knows
@@ -347,20 +347,13 @@ def wide(pid: int) -> Tuple[int, int]:
 
 
 @pytest.fixture(scope="module")
-def patient(builder: Builder) -> Iterator[Tuple[Patient, Dict[str, Any]]]:
+def patient(core_stage: Stage) -> Iterator[Tuple[Patient, Dict[str, Any]]]:
     """One core for all seeds, and the sums of the sound one."""
-    reason = kernelcore.reason()
-    if reason:
-        pytest.skip(reason)
-    stage = Stage(builder)
-    try:
-        made = Patient(recorder(stage).core())
-        sums, problems = look(made)
-        assert sums is not None and not problems
-        yield made, sums
-        made.close()
-    finally:
-        stage.close()
+    made = Patient(recorder(core_stage).core())
+    sums, problems = look(made)
+    assert sums is not None and not problems
+    yield made, sums
+    made.close()
 
 
 def look(patient: Patient) -> "Tuple[Dict[str, Any] | None, List[Any]]":

@@ -8,10 +8,9 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 import pytest
 
-from tests.support import kernelcore
 from tests.support.damaged_glibc import Damaged
 from tests.support.glibc import glibc_arenas
-from tests.support.processes import Builder, Stage, by_turns
+from tests.support.processes import Stage, by_turns
 from tests.support.tool import Asked, heapx
 
 pytestmark = pytest.mark.once  # the rules by which damage is told are the tool's own
@@ -36,18 +35,11 @@ NOWHERE = 0x0000600000001000
 
 
 @pytest.fixture(scope="module")
-def damaged(builder: Builder) -> Iterator[Damaged]:
+def damaged(core_stage: Stage) -> Iterator[Damaged]:
     """One core for all: seven arenas, each with a thread whose cache is full of things."""
-    reason = kernelcore.reason()
-    if reason:
-        pytest.skip(reason)
-    stage = Stage(builder)
-    try:
-        made = Damaged(stage.start("accounts", "seven").core())
-        yield made
-        made.close()
-    finally:
-        stage.close()
+    made = Damaged(core_stage.start("accounts", "seven").core())
+    yield made
+    made.close()
 
 
 @pytest.fixture(autouse=True)

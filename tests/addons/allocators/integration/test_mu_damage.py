@@ -14,7 +14,7 @@ from gdbheapx.addons.allocators.musl.records import AREA_BYTES, MuslGroup
 from tests.support import kernelcore
 from tests.support.damaged import DamagedCore
 from tests.support.musls import build, recorded, start
-from tests.support.processes import Builder, Process, Stage
+from tests.support.processes import Process, Stage
 from tests.support.random_damage import another, in_time
 from tests.support.tool import alone
 
@@ -61,19 +61,13 @@ class Patient:
 
 
 @pytest.fixture(scope="module")
-def patient(builder: Builder) -> Iterator[Patient]:
+def patient(core_stage: Stage) -> Iterator[Patient]:
     """A small core for all seeds."""
-    if kernelcore.reason():
-        pytest.skip(str(kernelcore.reason()))
     if not shutil.which("musl-gcc"):
         pytest.skip("musl-gcc is not installed")
-    stage = Stage(builder)
-    try:
-        made = Patient(start(stage, "mu_recorder", "static, stripped", "3", "300", "2"))
-        yield made
-        made.core.close()
-    finally:
-        stage.close()
+    made = Patient(start(core_stage, "mu_recorder", "static, stripped", "3", "300", "2"))
+    yield made
+    made.core.close()
 
 
 def spoil(patient: Patient, numbers: random.Random) -> None:

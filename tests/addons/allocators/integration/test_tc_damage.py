@@ -10,9 +10,8 @@ from gdbheapx.addons.allocators.tcmalloc.entry import ALLOCATOR
 from gdbheapx.allocators.records import heap_context
 from gdbheapx.budget import Budget
 from gdbheapx.kernel import load_native_library
-from tests.support import kernelcore
 from tests.support.damaged import DamagedCore
-from tests.support.processes import Builder, Stage
+from tests.support.processes import Stage
 from tests.support.random_damage import HOW_MANY, another
 from tests.support.tcmallocs import library, recorder
 
@@ -57,17 +56,11 @@ class Patient:
 
 
 @pytest.fixture(scope="module")
-def patient(builder: Builder) -> Iterator[Patient]:
+def patient(core_stage: Stage) -> Iterator[Patient]:
     """A small core for all seeds."""
-    if kernelcore.reason():
-        pytest.skip(str(kernelcore.reason()))
-    stage = Stage(builder)
-    try:
-        core = DamagedCore(recorder(stage, library(), slots=200).core())
-        yield Patient(core)
-        core.close()
-    finally:
-        stage.close()
+    core = DamagedCore(recorder(core_stage, library(), slots=200).core())
+    yield Patient(core)
+    core.close()
 
 
 def hurt(patient: Patient, seed: int) -> List[Tuple[str, int]]:
