@@ -6,7 +6,7 @@ from typing import Any, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.budget import Budget
 from gdbheapx.kernel.blocks.stream import NativeBlocks, open_stream
-from gdbheapx.kernel.common.library import NativeObject, OpenSource, address_of, flatten_pairs, native_job, run_resumable
+from gdbheapx.kernel.common.library import NativeObject, OpenSource, address_of, finish_job, flatten_pairs, run_resumable, take_rows
 
 SIGNED_BYTES = 512
 """Of a block, at its begin, that conditions may ask for."""
@@ -195,12 +195,12 @@ class Signer(NativeObject):
         """Gives every block a label: what no row knows by the container that points to it, by who alone points to it, else by its size.
         `graph`: the Graph that was signed, with slots; `known`: by label UNKNOWN, KNOWN, or BY_CONTENT; `linked`: its Containers, by which
         their elements have names."""
-        library, kept, layouts = self.library, array("B", known), flatten_pairs(asked.layouts)
+        kept, layouts = array("B", known), flatten_pairs(asked.layouts)
         numbers = (asked.most_depth, asked.roots_from, int(asked.has_classes), asked.tree_label, asked.containers)
         places = (address_of(layouts), len(asked.layouts), asked.least_same_bytes, linked.handle if linked is not None else None)
-        made = library.heapx_referrals_new(graph.handle, self.handle, address_of(kept), len(kept), *numbers, *places)
-        with native_job(made, library.heapx_referrals_free) as job:
-            run_resumable(lambda seconds: library.heapx_referrals_slice(job, seconds), self.opened, self.budget)
+        handles = (graph.handle, self.handle, address_of(kept), len(kept))
+        with finish_job(self.library, "referrals", self.opened, self.budget, *handles, *numbers, *places):
+            pass  # the signer has the labels
 
     def found(self, labels: Optional[Sequence[int]] = None) -> List[Signed]:
         """Return the signed blocks by label, the first being 1, or those of these labels."""
@@ -237,10 +237,7 @@ class Signer(NativeObject):
 
     def _read_numbers(self) -> "array[int]":
         """Seven of each label."""
-        count = self.label_count()
-        out = array("Q", bytes(56 * count))
-        self.library.heapx_signer_found(self.handle, address_of(out), count)
-        return out
+        return take_rows(lambda where, room: self.library.heapx_signer_found(self.handle, where, room), 7)
 
     def within(self, graph: Any, ranges: Sequence[Tuple[int, int]]) -> List[int]:
         """Return, by label as in found(), the bytes of blocks that begin in these ranges (sorted, without overlap). `graph`: the Graph

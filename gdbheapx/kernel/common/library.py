@@ -477,8 +477,7 @@ class Kernel:
         library, opened = self.library, self.open(source)
         flat, until = flatten_pairs(ranges), array("Q", [0])
         with finish_job(library, "written", opened, budget, opened.handle, address_of(flat), len(ranges), page_bytes) as job:
-            out = array("Q", bytes(16 * library.heapx_written_result(job, 0, None, address_of(until))))
-            library.heapx_written_result(job, len(out) // 2, address_of(out), address_of(until))
+            out = take_rows(lambda where, room: library.heapx_written_result(job, room, where, address_of(until)), 2)
         return Written(out, None if until[0] == ADDRESS_MASK else until[0])
 
     def residency(self, pages: PageTable, ranges: Sequence[Tuple[int, int]], with_exclusive: bool = True) -> Optional[Residency]:

@@ -219,12 +219,6 @@ uint64_t source_bring_in(const struct source *source, uint64_t pages)
     return given;
 }
 
-/* It was stopped for this look and does not run before its time is up: not so while it runs (NEVER). */
-static int stands_still(const struct source *source)
-{
-    return source->until && isfinite(*source->until);
-}
-
 #define HELD_REGIONS 32u
 
 /* Entries that tell what is in memory and nothing else, by PAGEMAP_SCAN, which looks at the page table alone: pagemap looks at the record
@@ -256,7 +250,7 @@ static int scan_entries(const struct source *source, struct page_entries *held)
 static uint64_t entries_of(const struct source *source, struct page_entries *held, uint64_t first, uint64_t count, uint64_t *entries)
 {
     const uint64_t begin = first - first % HELD_PAGES;
-    if (!held || !stands_still(source))
+    if (!held || !source->until || !isfinite(*source->until))      /* it runs (NEVER), or nothing tells */
         return read_at(source->pagemap_fd, (uint8_t *) entries, count * 8, first * 8) / 8;
     if (held->until != *source->until)      /* of another stop */
         held->count = 0;

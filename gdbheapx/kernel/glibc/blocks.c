@@ -119,12 +119,6 @@ static int lane_step(const struct listing *listing, struct lane *lane, double de
     return LANE_READY;
 }
 
-static void hold_bytes(const struct listing *listing, int held)
-{
-    for (struct lane *lane = listing->lanes; lane; lane = lane->next)
-        lane->window.held = held;
-}
-
 /* All lanes at a chunk that is wanted, and none left closed that begins before one of them. LANE_PAUSED: not yet; or NO_MEMORY.
    `held`: bytes at hand are lent. */
 static int settle(struct listing *listing, int held, double deadline)
@@ -215,8 +209,7 @@ static int listing_next(struct block_source *self, double seconds, struct block_
     double deadline = clock_now() + seconds;
     const uint64_t before = rows->count;
     for (struct lane *lane = listing->lanes; lane; lane = lane->next)
-        lane->window.interrupted = 0;
-    hold_bytes(listing, 0);
+        lane->window.interrupted = lane->window.held = 0;
     while (rows->count < rows->room) {
         const int held = listing->source.keeps && rows->count > before;
         int state = settle(listing, held, deadline);
@@ -226,7 +219,8 @@ static int listing_next(struct block_source *self, double seconds, struct block_
         struct lane *lane = lowest_lane(listing, &limit);
         if (!lane)
             break;
-        hold_bytes(listing, listing->source.keeps);
+        for (struct lane *any = listing->lanes; any; any = any->next)
+            any->window.held = listing->source.keeps;
         do {
             const struct chunk *chunk = &lane->chunk;
             rows_add(rows, chunk->address + lead, chunk->size - overhead, CLASS_OF[chunk->status], chunk->status, lane->arena);

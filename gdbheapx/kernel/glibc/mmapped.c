@@ -278,25 +278,15 @@ static int64_t take(struct mmapped *scan, uint64_t address, uint64_t block, uint
     return add(scan, &hit) ? (int64_t) (hit.block + hit.total) : 0;
 }
 
-/* A block that begins exactly at `block`: its end, 0 if there is none, INTERRUPTED. */
-static int64_t try_block(struct mmapped *scan, uint64_t block, uint64_t begin, uint64_t end)
-{
-    uint64_t places[MAX_PLACES];
-    unsigned count = places_of(scan, block, end, places);
-    for (unsigned i = 0; i < count; i++) {
-        int64_t until = take(scan, places[i], block, begin, end);
-        if (until)
-            return until;
-    }
-    return 0;
-}
-
 /* From `block` on along adjacent blocks; INTERRUPTED or 0. */
 static int hop(struct mmapped *scan, uint64_t block, uint64_t begin, uint64_t end)
 {
+    uint64_t places[MAX_PLACES];
     while (block < end && scan->pass != PASS_DONE) {
-        uint64_t known = covered_until(scan, block);
-        int64_t until = known ? (int64_t) known : try_block(scan, block, begin, end);
+        int64_t until = (int64_t) covered_until(scan, block);
+        const unsigned count = until ? 0 : places_of(scan, block, end, places);
+        for (unsigned i = 0; !until && i < count; i++)
+            until = take(scan, places[i], block, begin, end);
         if (until <= 0)
             return (int) until;
         block = (uint64_t) until;

@@ -8,7 +8,7 @@ from typing import Any, ContextManager, List, Optional, Sequence, Tuple
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BulkSource, PageTable
 from gdbheapx.kernel.blocks.stream import EVERYTHING, BlockFilter, BlockStream, CBlocks, NativeBlocks, apart_from
-from gdbheapx.kernel.common.library import ADDRESS_MASK, Kernel, OpenPages, address_of, as_array, finish_job
+from gdbheapx.kernel.common.library import ADDRESS_MASK, Kernel, OpenPages, address_of, as_array, finish_job, take_rows
 from gdbheapx.kernel.glibc import records
 
 REGIONS_AT_ONCE = 64
@@ -142,9 +142,7 @@ class ChunkWalker:
         known = flatten(data)
         goal = (int(has_trailer), wanted_chunks, wanted_bytes, most_pages)
         with self._run("mmapped", address_of(flat), len(ranges), address_of(known), len(data), *goal, table.handle) as job:
-            count = self._library.heapx_mmapped_result(job, 0, None)
-            out = array("Q", bytes(32 * count))
-            self._library.heapx_mmapped_result(job, count, address_of(out))
+            out = take_rows(lambda where, room: self._library.heapx_mmapped_result(job, room, where), 4)
             return records.MmappedChunks(out), bool(self._library.heapx_mmapped_complete(job))
 
     def find_chain(
@@ -172,7 +170,5 @@ def flatten(rows: Sequence[Sequence[int]]) -> "array[int]":
 
 def _read_broken(result: Any, job: int, numbers: int) -> records.BrokenRows:
     counts, width = array("Q", bytes(8 * numbers)), len(records.NativeBroken._fields)
-    count = result(job, 0, address_of(counts), None)
-    out = array("Q", bytes(8 * width * count))
-    result(job, count, address_of(counts), address_of(out))
+    out = take_rows(lambda where, room: result(job, room, address_of(counts), where), width)
     return [records.NativeBroken._make(out[place : place + width]) for place in range(0, len(out), width)], counts

@@ -15,6 +15,7 @@ from gdbheapx.kernel.common.library import (
     as_array,
     finish_job,
     flatten_record,
+    take_rows,
 )
 from gdbheapx.kernel.jemalloc import records as api
 from gdbheapx.kernel.jemalloc.records import LinkedList, NativeLinked
@@ -134,9 +135,7 @@ def _make_result(library: Any, job: int, heap: api.HeapLayout, has_pages: bool, 
     counts = [array("Q", bytes(8 * count)) for count in (api.EXTENT_CODES, api.EXTENT_CODES, api.CACHED_REASONS)]
     rows = [NativeRows(kind, api.MOST_PROBLEMS) for kind in (api.ExtentProblem, api.ExtentProblem, api.CachedProblem)]
     library.heapx_extents_problems(job, *map(address_of, counts), *(address_of(row.numbers) for row in rows))
-    count = library.heapx_extents_ranges(job, 0, None)
-    ranges = array("Q", bytes(16 * count))
-    library.heapx_extents_ranges(job, count, address_of(ranges))
+    ranges = take_rows(lambda where, room: library.heapx_extents_ranges(job, room, where), 2)
     return api.ExtentsResult(
         summary=summary,
         arenas=tuple(_iterate_arenas(library, job, heap, has_pages, has_runs)),

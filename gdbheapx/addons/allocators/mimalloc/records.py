@@ -88,8 +88,8 @@ def follow_free_lists(
     """Members of these lists, without what damage leads to."""
     library, opened = kernel.library, kernel.open(source)
     rows, blocks = flatten_pairs(lists), flatten_pairs(pages)
-    given = (opened.handle, address_of(rows), len(lists), address_of(blocks), len(pages))
-    with finish_job(library, "mimalloc_lists", opened, budget, *given) as job:
+    arguments = (opened.handle, address_of(rows), len(lists), address_of(blocks), len(pages))
+    with finish_job(library, "mimalloc_lists", opened, budget, *arguments) as job:
         followed = array("Q", [0])
         found = array("Q", bytes(8 * library.heapx_mimalloc_lists_count(job, address_of(followed))))
         ends, shared = NativeRows(MiListEnd, followed[0]), array("Q", bytes(8 * len(pages)))

@@ -226,8 +226,8 @@ def read_groups(
     begin and end of each range of the process, sorted.
     """
     library, opened, numbers, counts = kernel.library, kernel.open(source), flatten_record(layout), NativeRows(MuslSums, 1)
-    given = (opened.handle, address_of(numbers), address_of(memory), len(memory) // 2, with_rows)
-    with finish_job(library, "musl_groups", opened, budget, *given) as job:
+    arguments = (opened.handle, address_of(numbers), address_of(memory), len(memory) // 2, with_rows)
+    with finish_job(library, "musl_groups", opened, budget, *arguments) as job:
         library.heapx_musl_groups_sums(job, address_of(counts.numbers))
         (known,) = counts.records(1)
         areas, held, alone = (_make_array(count) for count in (known.areas, 2 * known.held, 2 * known.alone))

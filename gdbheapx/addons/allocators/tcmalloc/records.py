@@ -184,8 +184,8 @@ def read_spans(
     """
     library, opened, sums = kernel.library, kernel.open(source), NativeRows(SpanSums, 1)
     numbers, places, classes = flatten_record(layout), flatten_record(leaves), array("Q", sizes)
-    given = (opened.handle, address_of(numbers), address_of(places), len(leaves), address_of(classes))
-    with finish_job(library, "tc_spans", opened, budget, *given) as job:
+    arguments = (opened.handle, address_of(numbers), address_of(places), len(leaves), address_of(classes))
+    with finish_job(library, "tc_spans", opened, budget, *arguments) as job:
         library.heapx_tc_spans_sums(job, address_of(sums.numbers))
         (known,) = sums.records(1)
         found, runs = _make_array(TcSpan, known.spans), _make_array(SlotRun, known.runs)
@@ -205,8 +205,8 @@ def follow_objects(
     library, opened, sums = kernel.library, kernel.open(source), NativeRows(ListSums, 1)
     count = len(lists) // len(TcFreeList._fields)
     ends = NativeRows(TcListEnd, count)
-    given = (opened.handle, int(little_endian), address_of(lists), count, most, address_of(ends.numbers))
-    with finish_job(library, "tc_lists", opened, budget, *given) as job:
+    arguments = (opened.handle, int(little_endian), address_of(lists), count, most, address_of(ends.numbers))
+    with finish_job(library, "tc_lists", opened, budget, *arguments) as job:
         library.heapx_tc_lists_sums(job, address_of(sums.numbers))
         (known,) = sums.records(1)
         objects = array("Q", bytes(8 * known.objects))
