@@ -5,7 +5,7 @@ Files: analysis/reachability/leaks.py, analysis/reachability/heap_graph.py.
 
 import re
 from collections import Counter
-from typing import Any, Dict, List, NamedTuple, Tuple
+from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
 
 import pytest
 
@@ -91,21 +91,15 @@ def check_roots(process: Process, data: Any) -> None:
     assert sum(one["blocks"] for one in groups) == classes["leaked"]["roots"] == len(kinds)
 
 
-@by_turns("way", ["glibc", "jemalloc"])
-def test_every_block_is_told_as_it_is(stage: Stage, kind: str, way: str) -> None:
-    """Blocks held by globals, stacks, registers, thread-local storage, keys, mappings and contexts; lost chains, rings and single blocks."""
+@by_turns("way, options", [("glibc", ()), ("jemalloc", ()), ("jemalloc", ("--no-debug-info",)), ("glibc", ("--no-debug-info",))])
+def test_every_block_is_told_as_it_is(stage: Stage, kind: str, way: str, options: Sequence[str]) -> None:
+    """Blocks held by globals, stacks, registers, thread-local storage, keys, mappings and contexts; lost chains, rings and single blocks. Nothing of
+    it rests on a name."""
     process = holders(stage, way)
-    data = heapx(process.target(kind), "leaks", "--list", "--json").data
+    data = heapx([*options, *process.target(kind)], "leaks", "--list", "--json").data
     check(process, data)
-    check_roots(process, data)
-
-
-@by_turns("way", ["glibc", "jemalloc"], "core")
-def test_the_same_without_symbols(stage: Stage, kind: str, way: str) -> None:
-    """Nothing of it rests on a name."""
-    process = holders(stage, way)
-    data = heapx(["--no-debug-info", *process.target(kind)], "leaks", "--list", "--json").data
-    check(process, data)
+    if not options:
+        check_roots(process, data)
 
 
 @by_turns("way", ["glibc", "jemalloc"])

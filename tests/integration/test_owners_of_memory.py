@@ -102,19 +102,13 @@ def check(process: Process, data: Any, named: bool) -> None:
     assert all(one["share_percent"] >= 20 for one in data["suspects"])
 
 
-@by_turns("way", ["glibc", "jemalloc"])
-def test_every_owner_keeps_what_it_recorded(stage: Stage, kind: str, way: str) -> None:
-    """A hash table, a tree with parent pointers, a doubly linked list, a vector, two that share, a mapping, a stack, a register, thread-local storage."""
-    process = owning(stage, way)
-    named = not hidden("symbols", "owners have no names")
+@by_turns("way, flags", [("glibc", ()), ("jemalloc", ()), ("jemalloc", ("-s",)), ("glibc", ("-s",))])
+def test_every_owner_keeps_what_it_recorded(stage: Stage, kind: str, way: str, flags: Sequence[str]) -> None:
+    """A hash table, a tree with parent pointers, a doubly linked list, a vector, two that share, a mapping, a stack, a register, thread-local
+    storage. Of a stripped program the figures are the same, owners are called by their places."""
+    process = owning(stage, way, flags=flags)
+    named = not flags and not hidden("symbols", "owners have no names")
     check(process, heapx(process.target(kind), "owners", "--limit", "100", "--json").data, named)
-
-
-@by_turns("way", ["glibc", "jemalloc"], "core")
-def test_the_same_without_symbols(stage: Stage, kind: str, way: str) -> None:
-    """A stripped program: the figures are the same, owners are called by their places."""
-    process = owning(stage, way, flags=("-s",))
-    check(process, heapx(process.target(kind), "owners", "--limit", "100", "--json").data, named=False)
 
 
 def test_one_owner(lasting: Lasting, core: str) -> None:
