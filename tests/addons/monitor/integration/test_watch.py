@@ -403,7 +403,7 @@ def test_spikes(way: str) -> None:
     with subprocess.Popen([sys.executable, "-c", SPIKING, way], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stdout.readline()
         try:
-            done = heapx(["--pid", str(process.pid)], "watch", "--every", "0.1", "--times", "85", "--json")
+            done = heapx(["--pid", str(process.pid)], "watch", "--every", "0.1", "--times", "125", "--json")
             status = Path("/proc/%d/status" % process.pid).read_text()
         finally:
             process.kill()
