@@ -49,15 +49,17 @@ def check_case(case: Case) -> None:
         assert any(words in text for text in texts), (words, texts)
 
 
-def calls(path: str) -> Dict[Tuple[int, int], str]:
-    """(first line, last line) of every call of Finding and Step in a file."""
+def calls(path: str, names: Sequence[str]) -> Dict[Tuple[int, int], str]:
+    """(first line, last line) of every call of one of these in a file."""
     tree = ast.parse(Path(path).read_text())
-    found = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("Finding", "StepSentence")]
+    found = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and getattr(node.func, "id", "") in names]
     return {(node.lineno, node.end_lineno or node.lineno): "%s:%d" % (path, node.lineno) for node in found}
 
 
-def unsaid(module: Any, cases: Sequence[Case], monkeypatch: pytest.MonkeyPatch) -> List[str]:
-    """Return the calls of Finding and StepSentence in a module that none of these cases makes."""
+def unsaid(
+    module: Any, cases: Sequence[Case], monkeypatch: pytest.MonkeyPatch, names: Sequence[str] = ("Finding", "StepSentence")
+) -> List[str]:
+    """Return the calls of these, Finding and StepSentence, in a module that none of these cases makes."""
     reached: Set[int] = set()
 
     def noticing(make: Callable[..., Any]) -> Callable[..., Any]:
@@ -72,4 +74,4 @@ def unsaid(module: Any, cases: Sequence[Case], monkeypatch: pytest.MonkeyPatch) 
             monkeypatch.setattr(module, name, noticing(make))
     for case in cases:
         list(case.say())
-    return [where for (first, last), where in calls(module.__file__).items() if not any(first <= line <= last for line in reached)]
+    return [where for (first, last), where in calls(module.__file__, names).items() if not any(first <= line <= last for line in reached)]

@@ -619,7 +619,8 @@ def test_a_sentence_is_whole(about: str, name: str) -> None:
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__.split(".")[-1])
 def test_no_sentence_is_left_out(module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every call of Finding and of Step in the modules of the verdicts is made by a case above."""
-    assert not unsaid(module, list(ALL.values()), monkeypatch)
+    names = ("Finding",) if module is memory_verdict else ("Finding", "StepSentence")  # its steps are no part of a verdict
+    assert not unsaid(module, list(ALL.values()), monkeypatch, names)
 
 
 @pytest.mark.parametrize("kind", sorted(memory_verdict._WHAT))
