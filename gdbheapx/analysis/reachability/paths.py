@@ -464,8 +464,8 @@ class BlockPaths(Paths):
     ) -> None:
         """Take `session`: whether memory is as it was, else only what has a name by itself gets a path; whether paths are wanted, else
         runtimes show only what owns what; and whether keys, which are data, are shown in them. `labels`: array('I'), of each block;
-        `kinds`: of each label, 0 first, which has nothing; `speakers`: by runtime; `containers`: of blocks that are no runtime's; None: each
-        pointer is an offset.
+        `kinds`: of each label, 0 first, which has nothing; `speakers`: by runtime; `containers`: of blocks that are no runtime's; None:
+        each pointer is an offset.
         """
         self._reach, self._names, self._containers = reach, names, containers
         self._has_names, self._has_keys = not session.without_names, not session.without_keys
