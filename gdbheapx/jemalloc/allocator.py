@@ -9,8 +9,8 @@ from gdbheapx.jemalloc.arenas import ArenaHandle, JemallocContext
 from gdbheapx.jemalloc.decay import (
     TickerReading,
     count_blind_by_arena,
+    list_ticker_advice,
     make_decay_rows,
-    make_ticker_report,
     read_background,
     read_decay,
     read_tickers,
@@ -25,6 +25,7 @@ from gdbheapx.jemalloc.extents import (
     walk_extents,
 )
 from gdbheapx.jemalloc.help import PURGE
+from gdbheapx.jemalloc.layouts import has_ticker_bug
 from gdbheapx.jemalloc.options import counts_stats, list_checks, read_conditions
 from gdbheapx.jemalloc.records import JemallocArena, JemallocBin, JemallocConditions, JemallocHugePages, TickerReport
 from gdbheapx.jemalloc.symbols import Jemalloc
@@ -249,7 +250,9 @@ class JemallocMalloc(AllocatorInstance):
 
     def tickers(self) -> TickerReport:
         """Report which threads can never purge, and what that means for each arena."""
-        return make_ticker_report(self.context, self.seen())
+        seen, names = self.seen(), self.context.symbols.public_names
+        advice = list_ticker_advice(seen.threads, seen.arenas, names)
+        return TickerReport(has_ticker_bug(self.context.types, self.jemalloc.version), seen.threads, seen.arenas, advice)
 
     def decay_answer(self) -> "DecayAnswer":
         """Return the rows of `decay`, two for each arena, with their text."""

@@ -7,7 +7,7 @@ from gdbheapx.errors import UnreadableMemory
 from gdbheapx.jemalloc import codes
 from gdbheapx.jemalloc.arenas import UNUSED_STATES, ArenaHandle, ArenaView, JemallocContext, MutexCounters, read_mutex
 from gdbheapx.jemalloc.layouts import has_ticker_bug
-from gdbheapx.jemalloc.records import DecayRow, PublicNames, TickerArena, TickerReport, TickerThread
+from gdbheapx.jemalloc.records import DecayRow, PublicNames, TickerArena, TickerThread
 from gdbheapx.jemalloc.threads import Tsd, Tsds
 from gdbheapx.jemalloc.traces import BACKGROUND_NAME
 from gdbheapx.model import Finding, TargetAddress
@@ -542,12 +542,6 @@ def costs_memory(row: TickerArena, costly_bytes: int) -> bool:
     """Return whether no thread purges an arena, or its healthy threads may and did not in twice the time that the program allows."""
     is_overdue = (row.late_ms or 0) > OVERDUE_TIMES * (row.dirty_decay_ms or 0) and row.unused_bytes > costly_bytes
     return row.verdict == UNPURGED or (row.verdict == DEGRADED and is_overdue)
-
-
-def make_ticker_report(context: JemallocContext, seen: TickerReading) -> TickerReport:
-    """Make the rows of `tickers`."""
-    affected = has_ticker_bug(context.types, context.jemalloc.version)
-    return TickerReport(affected, seen.threads, seen.arenas, list_ticker_advice(seen.threads, seen.arenas, context.symbols.public_names))
 
 
 CURE, PURGE = "cure", "purge"

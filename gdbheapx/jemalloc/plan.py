@@ -22,7 +22,7 @@ from gdbheapx.allocators.records import HeapContext
 from gdbheapx.columns import BYTES, TEXT, Column, ColumnsTable, add_values
 from gdbheapx.errors import HeapxError, Refusal, UnreadableMemory
 from gdbheapx.hints import hint_command
-from gdbheapx.inferior.base import Function, Module, StoppedThread, Target, TypeSet
+from gdbheapx.inferior.base import Function, StoppedThread, TypeSet
 from gdbheapx.jemalloc.arenas import ArenaHandle, JemallocContext
 from gdbheapx.jemalloc.decay import BLIND, UNKNOWN
 from gdbheapx.jemalloc.help import PURGE
@@ -50,17 +50,6 @@ MARGIN_BYTES = 0x400
 """Before and after jemalloc's own functions, where its static ones may begin or go on."""
 GAP_BYTES = 256 << 10
 """Functions of a linked-in jemalloc that lie closer than this enclose others of it: the static ones of ctl.c alone take 200 KiB."""
-
-
-def find_code_spans(target: Target, module: Module, prefix: str, public: Optional[str]) -> Optional[List[Span]]:
-    """The code of a jemalloc: all of its library; where it is linked into another object, what its own functions enclose. None if that is
-    not known.
-
-    `prefix`: of its private names, `public`: of malloc and mallctl.
-    """
-    if not module.is_executable and is_jemalloc_library(target.exported_functions(module), prefix, public or ""):
-        return whole_code(target, module, "jemalloc") or None
-    return (enclose_functions(target.functions(module), prefix, public) if prefix else None) or None
 
 
 def is_jemalloc_library(exported: Iterable[str], prefix: str, public: str) -> bool:
@@ -111,12 +100,6 @@ OWNER_END = 12
 """Where the owner of a pthread_mutex_t ends (libc: struct __pthread_mutex_s)."""
 MAX_LOCKS = 4096
 """Of one struct: more than an arena's bins have."""
-
-
-def find_held_locks(context: JemallocContext, arenas: Sequence[ArenaHandle]) -> List[Held]:
-    """Every malloc_mutex_s in the global variables, the arenas, their bins and bases that is held."""
-    locks = [lock for name in GLOBAL_LOCKS for lock in _find_variable_locks(context, name)]
-    return locks + [lock for arena in arenas for lock in find_arena_locks(context, arena)]
 
 
 def find_arena_locks(context: JemallocContext, arena: ArenaHandle) -> List[Held]:
@@ -283,10 +266,15 @@ class JemallocChange(Change):
             )
 
     def spans(self) -> List[Span]:
-        symbols = self.jemalloc.symbols
-        call = symbols.public_names.call('"arena.%d.purge", NULL, NULL, NULL, 0' % ARENAS_ALL)
-        spans = find_code_spans(self.target, self.module, symbols.prefix, symbols.public_names.prefix)
-        return self.known(spans, "jemalloc", "only the program itself can purge, with %s; jemalloc does so over time by its decay" % call)
+        target, module, prefix, names = self.target, self.module, self.jemalloc.symbols.prefix, self.jemalloc.symbols.public_names
+        if not module.is_executable and is_jemalloc_library(target.exported_functions(module), prefix, names.prefix or ""):
+            spans = whole_code(target, module, "jemalloc")
+        else:  # where it is linked into another object, what its own functions enclose
+            spans = enclose_functions(target.functions(module), prefix, names.prefix) if prefix else []
+        call = names.call('"arena.%d.purge", NULL, NULL, NULL, 0' % ARENAS_ALL)
+        return self.known(
+            spans or None, "jemalloc", "only the program itself can purge, with %s; jemalloc does so over time by its decay" % call
+        )
 
 
 class JemallocPurge(JemallocChange, Plan):
@@ -316,7 +304,9 @@ class JemallocPurge(JemallocChange, Plan):
     def locks(self) -> List[Held]:
         troubles = Troubles()
         self.malloc = self.anew(troubles.report)
-        held = find_held_locks(self.malloc.context, self.malloc.arena_list())
+        context, arenas = self.malloc.context, self.malloc.arena_list()
+        held = [lock for name in GLOBAL_LOCKS for lock in _find_variable_locks(context, name)]
+        held += [lock for arena in arenas for lock in find_arena_locks(context, arena)]
         return held + [Held("an arena (%s)" % line, None) for line in troubles.found]
 
     def predict(self) -> Predicted:
