@@ -120,8 +120,8 @@ struct page_entries {
     uint64_t entries[HELD_PAGES];
 };
 
-/* Reads the readable prefix of [address, address + size) into `to`; returns its length or INTERRUPTED. `held`: for reads that are often near
-   each other; NULL: they are not. `peeks`: for a search: what is in swap stays there and reads as zeros. */
+/* Reads the readable prefix of [address, address + size) into `to`; returns its length or INTERRUPTED. `held`: for reads that are often
+   near each other; NULL: they are not. `peeks`: for a search: what is in swap stays there and reads as zeros. */
 int64_t source_read_near(const struct source *source, struct page_entries *held, uint64_t address, void *to, uint64_t size, int peeks);
 
 static inline int64_t source_read(const struct source *source, uint64_t address, void *to, uint64_t size)

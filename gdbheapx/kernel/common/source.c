@@ -90,11 +90,12 @@ struct source *heapx_source_new(int kind, int fd, read_call call, const uint64_t
     return source;
 }
 
-/* The source is a process. What is read later than *until, by the monotonic clock, is of one that runs again: the read counts as interrupted.
-   `copy`: of a process that runs again. Either may be NULL.
-   Pages that its pagemap calls neither present nor swapped are not read: within `zero` they are zeros, and in `brought_in`, as shared memory
-   in swap, they are read all the same. In `unanswered` no page is read that is the file's. Begin and end of each range, sorted, the caller's.
-   `swapped_in` counts the bytes that reads have brought back from swap; pages in swap for which `swap_room` has nothing left are not read. */
+/* The source is a process. What is read later than *until, by the monotonic clock, is of one that runs again: the read counts as
+   interrupted. `copy`: of a process that runs again. Either may be NULL.
+   Pages that its pagemap calls neither present nor swapped are not read: within `zero` they are zeros, and in `brought_in`, as shared
+   memory in swap, they are read all the same. In `unanswered` no page is read that is the file's. Begin and end of each range, sorted, the
+   caller's. `swapped_in` counts the bytes that reads have brought back from swap; pages in swap for which `swap_room` has nothing left are
+   not read. */
 void heapx_source_process(struct source *source, const double *until, const struct copy *copy, int pagemap_fd, int scans,
                           uint64_t *swapped_in, uint64_t *swap_room, const uint64_t *zero, uint64_t zero_count, const uint64_t *brought_in,
                           uint64_t brought_count, const uint64_t *unanswered, uint64_t unanswered_count)
@@ -271,8 +272,8 @@ static uint64_t entries_of(const struct source *source, struct page_entries *hel
     return count;
 }
 
-/* As read_at, but for pages of private anonymous memory that have none of the bits: ENTRY_TOUCHED, or ENTRY_PRESENT alone. It ends at a page
-   in swap that may not be brought in, and at one that is not there or whose file system may never answer. */
+/* As read_at, but for pages of private anonymous memory that have none of the bits: ENTRY_TOUCHED, or ENTRY_PRESENT alone. It ends at a
+   page in swap that may not be brought in, and at one that is not there or whose file system may never answer. */
 static uint64_t read_living(const struct source *source, uint64_t address, uint8_t *to, uint64_t size, uint64_t bits,
                             struct page_entries *held)
 {

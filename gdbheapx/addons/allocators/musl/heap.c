@@ -505,8 +505,8 @@ struct block_source *heapx_musl_blocks(const struct source *memory, const struct
     return slot_blocks(memory, runs, run_count, frees, free_kinds, free_count, classes, wanted, read_slot);
 }
 
-struct slot_tally_job *heapx_musl_tally_new(const struct source *memory, const struct slot_run *runs, uint64_t run_count, const uint64_t *frees,
-                                        uint64_t free_count, uint64_t labels)
+struct slot_tally_job *heapx_musl_tally_new(const struct source *memory, const struct slot_run *runs, uint64_t run_count,
+                                            const uint64_t *frees, uint64_t free_count, uint64_t labels)
 {
     return slot_tally(memory, runs, run_count, frees, free_count, labels, read_slot);
 }

@@ -93,8 +93,8 @@ static int add_runs(struct spans_job *job, const struct tc_span *span)
 /* In the sums of its label, and in the run of spans that it touches. 0: no memory. */
 static int count_span(struct spans_job *job, const struct tc_span *span)
 {
-    const uint64_t label_of[] = {[SPAN_IN_USE] = span->size_class, [SPAN_ON_NORMAL] = TC_FREE_LABEL, [SPAN_ON_RETURNED] = TC_RETURNED_LABEL};
-    struct span_tally *tally = &job->tallies[label_of[span->location]];
+    const uint64_t labels[] = {[SPAN_IN_USE] = span->size_class, [SPAN_ON_NORMAL] = TC_FREE_LABEL, [SPAN_ON_RETURNED] = TC_RETURNED_LABEL};
+    struct span_tally *tally = &job->tallies[labels[span->location]];
     tally->spans++;
     tally->bytes += span->bytes;
     tally->objects += span->objects;
