@@ -12,8 +12,8 @@
 #define REGIONS_AT_ONCE 128u
 #define PAGES_WORTH_A_JUMP 512u     /* what one page of the page table maps: less is read as fast as it is asked for */
 
-/* `outside_rss`: begin and end of each range that RSS does not count (sorted), the caller's. `copy`: whoever asks is told of the pages in it
-   as they were when it was made; may be NULL. NULL: no memory. */
+/* `outside_rss`: begin and end of each range that RSS does not count (sorted), the caller's. `copy`: whoever asks is told of the pages in
+   it as they were when it was made; may be NULL. NULL: no memory. */
 struct page_table *heapx_pages_new(int pagemap_fd, int flags_fd, int scans, int knows_huge_zero, const uint64_t *outside_rss,
                                    uint64_t outside_count, const struct copy *copy)
 {
