@@ -31,10 +31,9 @@ class Forker:
     def __init__(self) -> None:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._lock, self.owner = threading.Lock(), os.getpid()
-        program = "from tests.support.forked_runs import serve_runs; serve_runs(%d)" % theirs.fileno()
         with theirs:
             self._popen = subprocess.Popen(
-                [sys.executable, "-c", program],
+                [sys.executable, "-m", __name__, str(theirs.fileno())],  # whose sys.path has ROOT, not the folder in which a run works
                 cwd=ROOT,
                 env={**os.environ, "PYTHONPATH": str(ROOT)},
                 pass_fds=[theirs.fileno()],
@@ -74,7 +73,6 @@ class Forker:
 
 def serve_runs(number: int) -> None:
     """Fork for each request that comes by this descriptor, until its other end is closed."""
-    sys.path[0] = os.path.dirname(sys.executable)  # as of the installed program; it was the working folder
     for path in sorted((ROOT / "gdbheapx").rglob("*.py")):
         parts = path.relative_to(ROOT).with_suffix("").parts
         if not {*UNLIKE}.intersection(parts) and parts[-1] not in ("__init__", "__main__", "gdbinit"):
@@ -124,3 +122,7 @@ def _wait_for_run(words: List[str], environment: Dict[str, str], folder: str, ou
     os.write(told, b"%d " % pid)
     os.write(told, b"%d" % os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
     os._exit(0)
+
+
+if __name__ == "__main__":
+    serve_runs(int(sys.argv[1]))
