@@ -10,36 +10,43 @@ import os
 import select
 import signal
 import socket
-import stat
 import threading
 import time
 import warnings
-from typing import List, Optional, Tuple
-
-from gdbheapx import files
+from typing import Callable, List, Optional, Tuple
 
 EACH_S, ALL_S, WINDOW_S, QUICK_S = 2.0, 10.0, 60.0, 0.25
 """How long one answer is waited for, and all of them together in a window of time; quick ones do not count."""
 IDLE_S = 1.0
-MOST_BYTES = 1 << 30
-"""Of a file that is copied."""
 MOST_TEXT = 1 << 16
 FILE, FOLDER, TEXT = b"f", b"d", b"t"
+OpenFile = Callable[[str, Optional[str], bool], int]
+"""Opens (path, root of its tree or None, whether it is a folder) and returns a descriptor."""
 
 
 class Reader:
     """The child that is asked at present."""
 
-    def __init__(self) -> None:
+    def __init__(self, open_file: OpenFile) -> None:
+        """Take what the child opens files and folders with."""
+        self._opens = open_file
         self._lock = threading.Lock()
         self._socket: Optional[socket.socket] = None
         self._owner = 0
         """A process that was forked meanwhile has a child of its own."""
         self._since, self._waited_s = 0.0, 0.0
 
-    def ask(self, kind: bytes, path: files.TargetPath) -> Tuple[bytes, List[int]]:
+    def open_file(self, path: str, root: Optional[str], is_folder: bool) -> int:
+        """Return what the child has opened. OSError as ask()."""
+        return self.ask(FOLDER if is_folder else FILE, path, root)[1][0]
+
+    def read_text(self, path: str) -> bytes:
+        """Return the first bytes of a file. OSError as ask()."""
+        return self.ask(TEXT, path, None)[0]
+
+    def ask(self, kind: bytes, path: str, root: Optional[str]) -> Tuple[bytes, List[int]]:
         """Return the answer's text and descriptors. OSError as the child met it; ETIMEDOUT where it did not answer."""
-        request = b"\0".join((kind, b"" if path.root is None else os.fsencode(path.root), os.fsencode(path)))
+        request = b"\0".join((kind, os.fsencode(root or ""), os.fsencode(path)))
         with self._lock:
             began = time.monotonic()
             if began - self._since > WINDOW_S:
@@ -63,7 +70,7 @@ class Reader:
         for _ in range(2):
             if self._socket is None or self._owner != os.getpid():
                 self._drop_child()
-                self._socket, self._owner = start_reader(), os.getpid()
+                self._socket, self._owner = start_reader(self._opens), os.getpid()
             try:
                 self._socket.send(request)
                 poll = select.poll()
@@ -85,24 +92,7 @@ class Reader:
             self._socket = None
 
 
-READER = Reader()
-
-
-def open_file(path: files.TargetPath, is_folder: bool = False) -> int:
-    """Return a descriptor of a file or folder of a target; of a file that may not answer one of its copy, of such a folder none."""
-    _, descriptors = READER.ask(FOLDER if is_folder else FILE, path)
-    return descriptors[0]
-
-
-def read_text(path: str) -> bytes:
-    """Return the first bytes of a file of /proc whose reading may wait for a process's own memory. Empty where there is no answer."""
-    try:
-        return READER.ask(TEXT, files.TargetPath(path, None))[0]
-    except OSError:
-        return b""
-
-
-def start_reader() -> socket.socket:
+def start_reader(open_file: OpenFile) -> socket.socket:
     """Start a child that no one has to wait for; what is said to it comes back as an answer."""
     mine, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with warnings.catch_warnings():
@@ -111,7 +101,7 @@ def start_reader() -> socket.socket:
     if not middle:
         try:
             if not os.fork():
-                serve_requests(its.detach())
+                serve_requests(its.detach(), open_file)
         finally:
             os._exit(0)
     its.close()
@@ -122,7 +112,7 @@ def start_reader() -> socket.socket:
     return mine
 
 
-def serve_requests(number: int) -> None:
+def serve_requests(number: int, open_file: OpenFile) -> None:
     """Answer until no one asks."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for signum in (signal.SIGTERM, signal.SIGALRM):
@@ -142,20 +132,20 @@ def serve_requests(number: int) -> None:
         if not request:
             break
         signal.setitimer(signal.ITIMER_REAL, 2 * EACH_S)
-        answer_request(its, request)
+        answer_request(its, request, open_file)
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
-def answer_request(its: socket.socket, request: bytes) -> None:
+def answer_request(its: socket.socket, request: bytes, open_file: OpenFile) -> None:
     """Do one request, and say how it went."""
     kind, root, text = request.split(b"\0", 2)
-    path, text_read, descriptors, number = files.TargetPath(os.fsdecode(text), os.fsdecode(root) or None), b"", [], 0
+    path, text_read, descriptors, number = os.fsdecode(text), b"", [], 0
     try:
         if kind == TEXT:
             with open(path, "rb", buffering=0) as file:
                 text_read = file.read(MOST_TEXT) or b""
         else:
-            descriptors = [open_here(path, kind == FOLDER)]
+            descriptors = [open_file(path, os.fsdecode(root) or None, kind == FOLDER)]
     except OSError as error:
         number = error.errno or errno.EIO
     except Exception:
@@ -163,36 +153,3 @@ def answer_request(its: socket.socket, request: bytes) -> None:
     socket.send_fds(its, [number.to_bytes(4, "little") + text_read], descriptors)
     for descriptor in descriptors:
         os.close(descriptor)
-
-
-def open_here(path: files.TargetPath, is_folder: bool) -> int:
-    """Open it in the child: what cannot be trusted to answer again is copied."""
-    handle = files.look_up(path)
-    try:
-        kind = files.kind_of(handle, path.mount_table) or files.kind_of_device(os.fstat(handle))
-        if kind in files.PSEUDO:
-            raise files.NotRegular(errno.EINVAL, "it is not a regular file", path)
-        if kind not in files.LOCAL and is_folder:
-            raise OSError(errno.EREMOTEIO, "its file system may not answer", path)
-        descriptor = files.open_handle(handle, path, is_folder)
-        return descriptor if kind in files.LOCAL else copy_unnamed(descriptor)
-    finally:
-        os.close(handle)
-
-
-def copy_unnamed(source: int) -> int:
-    """Return a copy without a name, with the time, the owner and the rights of its source; the source is closed."""
-    try:
-        status = os.fstat(source)
-        if status.st_size > MOST_BYTES:
-            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
-        descriptor = files.unnamed_or_in_memory()
-        files.copy_range(descriptor, source, 0, status.st_size)
-        os.lseek(descriptor, 0, os.SEEK_SET)
-        os.utime(descriptor, ns=(status.st_atime_ns, status.st_mtime_ns))
-        os.fchmod(descriptor, stat.S_IMODE(status.st_mode) & 0o444)
-        if status.st_uid != os.geteuid() == 0:
-            os.fchown(descriptor, status.st_uid, -1)
-        return descriptor
-    finally:
-        os.close(source)

@@ -15,7 +15,10 @@ import stat
 import threading
 from collections import OrderedDict
 from functools import lru_cache
-from typing import Callable, FrozenSet, Iterator, NamedTuple, Optional, Set, Tuple, TypeVar
+from typing import TYPE_CHECKING, Callable, FrozenSet, Iterator, NamedTuple, Optional, Set, Tuple, TypeVar
+
+if TYPE_CHECKING:
+    from gdbheapx import apart
 
 HANDLE = os.O_PATH | os.O_CLOEXEC
 READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
@@ -23,6 +26,7 @@ OPENAT2 = 437
 """Its number on all machines (Linux 5.6)."""
 NO_XDEV, NO_MAGICLINKS, IN_ROOT = 0x01, 0x02, 0x10
 """RESOLVE_... (linux/openat2.h)."""
+MOST_COPIED_BYTES = 1 << 30
 MAX_LINKS = 40
 """As many symbolic links as the kernel follows."""
 
@@ -81,13 +85,66 @@ def open_of_target(path: TargetPath, is_folder: bool = False) -> int:
     not answer: a mount is not crossed here, so none can get in the way."""
     handle = _look_up_here(path)
     if handle is None:
-        from gdbheapx import apart
-
-        return apart.open_file(path, is_folder)
+        return open_apart(path, is_folder)
     try:
         return open_handle(handle, path, is_folder)
     finally:
         os.close(handle)
+
+
+@lru_cache(maxsize=1)
+def reader() -> "apart.Reader":
+    """Return the one who reads what may not answer; its modules cost two milliseconds."""
+    from gdbheapx import apart
+
+    return apart.Reader(open_in_child)
+
+
+def open_apart(path: TargetPath, is_folder: bool = False) -> int:
+    """Return a descriptor of a file or folder of a target; of a file that may not answer one of its copy, of such a folder none."""
+    return reader().open_file(path, path.root, is_folder)
+
+
+def read_apart(path: str) -> bytes:
+    """Return the first bytes of a file of /proc whose reading may wait for a process's own memory. Empty where there is no answer."""
+    try:
+        return reader().read_text(path)
+    except OSError:
+        return b""
+
+
+def open_in_child(name: str, root: Optional[str], is_folder: bool) -> int:
+    """Open in apart.py's child, which may wait for ever: what cannot be trusted to answer again is copied."""
+    path = TargetPath(name, root)
+    handle = look_up(path)
+    try:
+        kind = kind_of(handle, path.mount_table) or kind_of_device(os.fstat(handle))
+        if kind in PSEUDO:
+            raise NotRegular(errno.EINVAL, "it is not a regular file", path)
+        if kind not in LOCAL and is_folder:
+            raise OSError(errno.EREMOTEIO, "its file system may not answer", path)
+        descriptor = open_handle(handle, path, is_folder)
+        return descriptor if kind in LOCAL else copy_unnamed(descriptor)
+    finally:
+        os.close(handle)
+
+
+def copy_unnamed(source: int) -> int:
+    """Return a copy without a name, with the time, the owner and the rights of its source; the source is closed."""
+    try:
+        status = os.fstat(source)
+        if status.st_size > MOST_COPIED_BYTES:
+            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+        descriptor = unnamed_or_in_memory()
+        copy_range(descriptor, source, 0, status.st_size)
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        os.utime(descriptor, ns=(status.st_atime_ns, status.st_mtime_ns))
+        os.fchmod(descriptor, stat.S_IMODE(status.st_mode) & 0o444)
+        if status.st_uid != os.geteuid() == 0:
+            os.fchown(descriptor, status.st_uid, -1)
+        return descriptor
+    finally:
+        os.close(source)
 
 
 def _look_up_here(path: TargetPath) -> Optional[int]:

@@ -179,9 +179,9 @@ def processes_called(name: str) -> List[int]:
 
 def command_line(pid: int) -> List[str]:
     """The words that a process was started with."""
-    from gdbheapx.apart import read_text
+    from gdbheapx.files import read_apart
 
-    return os.fsdecode(read_text("/proc/%d/cmdline" % pid).rstrip(b"\0")).split("\0")
+    return os.fsdecode(read_apart("/proc/%d/cmdline" % pid).rstrip(b"\0")).split("\0")
 
 
 def nothing_called(name: str) -> UsageError:

@@ -58,7 +58,7 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable
     """A function that mounts the folder `m` with a daemon that leaves one kind of request unanswered."""
     if os.geteuid() or not os.access("/dev/fuse", os.W_OK):
         pytest.skip("needs root and /dev/fuse")
-    monkeypatch.setattr(apart, "READER", apart.Reader())
+    files.reader.cache_clear()
     (tmp_path / "m").mkdir()
     daemons = []
 

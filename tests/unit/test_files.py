@@ -20,7 +20,7 @@ from gdbheapx.errors import HeapxError
 LINE = b"36 35 98:0 / %s rw,noatime master:1 - %s /dev/root rw,errors=continue"
 WAYS = {
     "openat2": files.open_of_target,
-    "component by component": apart.open_file,
+    "component by component": files.open_apart,
 }
 
 
@@ -33,7 +33,7 @@ def open_it(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
     if request.param != "openat2":
         monkeypatch.setattr(files, "openat2", lacks)
-        monkeypatch.setattr(apart, "READER", apart.Reader())  # whose child has it so, too
+        files.reader.cache_clear()  # whose child has it so, too
     return WAYS[request.param]
 
 
@@ -102,7 +102,7 @@ def test_a_file_of_a_mount_that_may_not_answer_is_a_copy(tmp_path: Path, monkeyp
     path = tmp_path / "file"
     path.write_bytes(b"content")
     monkeypatch.setattr(files, "LOCAL", frozenset())
-    monkeypatch.setattr(apart, "READER", apart.Reader())
+    files.reader.cache_clear()
     descriptor = files.open_regular(files.in_tree("", str(path)))
     try:
         assert os.read(descriptor, 99) == b"content" and os.fstat(descriptor).st_ino != path.stat().st_ino
@@ -117,7 +117,7 @@ def test_a_child_that_does_not_answer_is_abandoned(tmp_path: Path, monkeypatch: 
     """Each question that is not answered costs its time; when all of it is spent nothing is asked any more."""
     asked: List[int] = []
 
-    def start() -> socket.socket:
+    def start(open_file: apart.OpenFile) -> socket.socket:
         asked.append(1)
         mine, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         kept.append(its)
@@ -128,10 +128,10 @@ def test_a_child_that_does_not_answer_is_abandoned(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(apart, "EACH_S", 0.01)
     monkeypatch.setattr(apart, "QUICK_S", 0.0)
     monkeypatch.setattr(apart, "ALL_S", 0.025)
-    reader = apart.Reader()
+    reader = apart.Reader(files.open_in_child)
     for _ in range(20):
         with pytest.raises(OSError) as caught:
-            reader.ask(apart.FILE, files.in_tree("", "/etc/passwd"))
+            reader.ask(apart.FILE, "/etc/passwd", "/")
         assert caught.value.errno == errno.ETIMEDOUT
     assert 1 <= len(asked) <= 3
     for one in kept:
@@ -142,7 +142,7 @@ def test_the_child_has_none_of_our_descriptors() -> None:
     """A pipe of ours ends although a child waits; it ends by itself when nobody asks any more."""
     reader, writer = os.pipe()
     os.set_inheritable(writer, True)
-    asking = apart.start_reader()
+    asking = apart.start_reader(files.open_in_child)
     try:
         asking.send(b"\0".join((apart.TEXT, b"", b"/proc/self/comm")))
         assert asking.recv(99)[4:]
