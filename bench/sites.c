@@ -78,7 +78,7 @@ __attribute__((constructor)) static void begin(void)
     inside = 0;
 }
 
-static uint32_t slot(uint64_t address)
+static uint32_t bucket_of(uint64_t address)
 {
     return (uint32_t)((address >> 4) * 0x9e3779b97f4a7c15u >> 43) & (ENTRIES - 1);
 }
@@ -91,7 +91,7 @@ static void lock(void)
 
 static void drop(void *block)
 {
-    uint32_t at = slot((uintptr_t)block), tries;
+    uint32_t at = bucket_of((uintptr_t)block), tries;
 
     if (!block || !entries)
         return;
@@ -107,7 +107,7 @@ static void drop(void *block)
 __attribute__((noinline)) static void keep(void *block, size_t size)
 {
     void *frames[FRAMES + OWN] = {0};
-    uint32_t at = slot((uintptr_t)block), tries;
+    uint32_t at = bucket_of((uintptr_t)block), tries;
     int i, own;
 
     if (!block || !entries || inside)

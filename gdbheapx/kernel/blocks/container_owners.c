@@ -1,5 +1,5 @@
 /* Who points into a group from outside, and which of them owns it. */
-#include "container_search.h"
+#include "container_group.h"
 
 #define ANY_WORD (UINT64_C(1) << 63)    /* of a node */
 #define OWNING_PERCENT 90u              /* of the elements that the firsts reach which an owner points to */

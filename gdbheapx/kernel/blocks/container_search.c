@@ -4,7 +4,7 @@
    The fields of a group that lead to different elements are put together to systems, such as next, previous, or left and right. In each
    system an element that none of its fields leads to is a first; who points to firsts from where nine of ten elements are reached owns
    the container. Where several do, those lead that a first leads back to, that hold both ends, or that are tables. */
-#include "container_search.h"
+#include "container_group.h"
 
 #include <stdlib.h>
 

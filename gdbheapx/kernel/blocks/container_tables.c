@@ -1,5 +1,5 @@
 /* Tables: nodes with pointers to many blocks of one size, and the chains behind these. */
-#include "container_search.h"
+#include "container_group.h"
 
 #include <stdlib.h>
 

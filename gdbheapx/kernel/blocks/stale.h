@@ -9,6 +9,7 @@
 #define HEAPX_STALE_H
 
 #include "index.h"
+#include <stdlib.h>
 
 #define INLINE_BYTES 16u                /* of std::string (libstdc++, C++11 ABI): a pointer to it, a length, and this */
 #define MOST_ROOM (1u << 30)            /* bytes of a string or vector: of larger ones all is taken to be live */
@@ -54,7 +55,21 @@ void stale_word(struct stale *stale, uint64_t address, uint64_t room, uint64_t n
 void stale_table(struct stale *stale, uint64_t control, uint64_t mask, uint64_t node);
 void stale_tail(struct stale *stale, uint64_t node, uint64_t slot, int32_t count);
 
-void stale_free(struct stale *stale);
+/* All but the tails, about which a runtime is asked. */
+static inline void stale_settle(struct stale *stale)
+{
+    free(stale->tables.items);
+    free(stale->bodies.items);
+    free(stale->words.items);
+    *stale = (struct stale) {.tails = stale->tails};
+}
+
+static inline void stale_free(struct stale *stale)
+{
+    stale_settle(stale);
+    free(stale->tails.items);
+    memset(stale, 0, sizeof *stale);
+}
 
 /* Those of a part, whose first node has this number. */
 void stale_join(struct stale *stale, const struct stale *part, uint64_t node);

@@ -1,6 +1,6 @@
-/* The search for containers: container_search.c asks the others for each group in turn. */
-#ifndef HEAPX_CONTAINER_SEARCH_H
-#define HEAPX_CONTAINER_SEARCH_H
+/* A group of linked blocks while its containers are searched for, and what each step asks of the others. */
+#ifndef HEAPX_CONTAINER_GROUP_H
+#define HEAPX_CONTAINER_GROUP_H
 
 #include "containers.h"
 #include "tally.h"
