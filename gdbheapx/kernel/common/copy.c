@@ -3,7 +3,10 @@
    What is not written to before the stop costs a page fault in it, three times as much as the copying itself: room is made for each
    mapping, and a little around it, and what the process has touched by then is made present beforehand. */
 #define _GNU_SOURCE
-#include "heapx.h"
+#include "copied.h"
+#include "memory.h"
+#include "pagemap.h"
+#include "source.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -19,31 +22,6 @@
 #define ENTRY_SAME (ENTRY_PRESENT | ENTRY_SWAPPED | ENTRY_FILE | ENTRY_MARKED | ENTRY_FRAME)
 #define REGIONS 512u
 #define ROUND_UP(number, step) (((number) + (step) - 1) / (step) * (step))
-
-struct room {
-    uint64_t address, size;
-    uint8_t *bytes;     /* as far from a multiple of 2 MiB as the address */
-    uint8_t *kinds;     /* of each page */
-    uint64_t *frames;   /* see keep_unmarked() */
-    uint8_t *mapped;
-};
-
-struct copied_range {
-    uint64_t begin, end, takes;
-    const struct room *room;
-};
-
-struct copy {
-    struct page_table table;
-    int memory_fd;
-    size_t room_count, range_count;
-    int is_followed;                /* what was copied is what is not written to since */
-    int is_marked;                  /* the same, told by the kernel's marks of what was written to */
-    uint64_t unread_from;           /* there was no time for what lies here and behind */
-    struct room *rooms;             /* sorted */
-    struct copied_range *ranges;    /* sorted */
-    struct worker *workers;         /* MAX_THREADS of them: what was used once is present in the stop */
-};
 
 struct pass;
 struct worker {
@@ -141,12 +119,6 @@ int heapx_copy_ranges(struct copy *copy, const uint64_t *ranges, uint64_t count,
     return 1;
 }
 
-static const struct copied_range *range_of(const struct copy *copy, uint64_t address)
-{
-    const uint64_t low = rows_up_to(copy->ranges, copy->range_count, sizeof *copy->ranges, address);
-    return low && address < copy->ranges[low - 1].end ? &copy->ranges[low - 1] : NULL;
-}
-
 /* ---- one pass over the ranges, by several threads ---- */
 
 struct pass {
@@ -161,11 +133,6 @@ struct pass {
     size_t range;
     uint64_t at, unread_from;
 };
-
-static uint8_t *kinds_at(const struct copy *copy, const struct copied_range *range, uint64_t address)
-{
-    return range->room->kinds + (address - range->room->address) / copy->table.page;
-}
 
 /* Nothing is known of these pages any more; most of their kinds were never written. */
 static void forget(const struct copy *copy, const struct copied_range *range, uint64_t begin, uint64_t end)
@@ -565,88 +532,6 @@ uint64_t heapx_copy_last(struct copy *copy, uint64_t threads, const struct sourc
     }
     all(&pass, (unsigned) threads, out);
     return copy->unread_from = pass.unread_from;
-}
-
-/* ---- reading it ---- */
-
-/* `run`: how many bytes are asked for, then for how many the answer holds, and where they are held. */
-int heapx_copy_run(const struct copy *copy, uint64_t address, uint64_t *run)
-{
-    const uint8_t *held = NULL;
-    const int what = copy_run(copy, address, &run[0], &held, 1);
-    run[1] = (uint64_t) (uintptr_t) held;
-    return what;
-}
-
-int copy_run(const struct copy *copy, uint64_t address, uint64_t *bytes, const uint8_t **held, int with_swapped)
-{
-    const struct copied_range *range = range_of(copy, address);
-    if (!range) {
-        const struct copied_range *next = copy->ranges, *end = next + copy->range_count;
-        while (next < end && next->begin <= address)
-            next++;
-        if (next < end && next->begin - address < *bytes)
-            *bytes = next->begin - address;
-        return COPIED_ELSEWHERE;
-    }
-    const uint64_t page = copy->table.page, most = range->end - address < *bytes ? range->end - address : *bytes;
-    const uint8_t wanted = KIND_COPIED | KIND_UNREAD | KIND_RESIDENT | (with_swapped ? 0 : KIND_SWAPPED);
-    const uint8_t *kinds = kinds_at(copy, range, address);
-    const uint8_t kind = *kinds & wanted;
-    uint64_t length = page - address % page;
-    for (; length < most && (*++kinds & wanted) == kind; length += page)
-        ;
-    *bytes = length < most ? length : most;
-    *held = range->room->bytes + (address - range->room->address);
-    if (kind & KIND_COPIED)     /* also what was in swap: it costs nothing any more */
-        return COPIED_HERE;
-    if (kind & KIND_SWAPPED)
-        return COPIED_NOT;
-    if (kind & KIND_RESIDENT && !(kind & KIND_UNREAD))      /* the mapped file's: no zeros, and as it was */
-        return COPIED_ELSEWHERE;
-    if (!kind && address < copy->unread_from && copy->unread_from - address < *bytes)
-        *bytes = copy->unread_from - address;
-    return kind & KIND_UNREAD || address >= copy->unread_from ? COPIED_UNREAD : COPIED_NOT;
-}
-
-/* KIND_... of so many pages from the address on; of how many there are any. */
-uint64_t heapx_copy_kinds(const struct copy *copy, uint64_t address, uint64_t count, uint8_t *kinds)
-{
-    const struct copied_range *range = range_of(copy, address);
-    if (!range)
-        return 0;
-    const uint64_t left = (range->end - address) / copy->table.page;
-    const uint8_t *known = kinds_at(copy, range, address);
-    count = count < left ? count : left;
-    for (uint64_t i = 0; i < count; i++)
-        kinds[i] = known[i] & KINDS_OF_PAGES;
-    return count;
-}
-
-uint64_t copy_next(const struct copy *copy, uint64_t first, uint64_t last)
-{
-    const uint64_t page = copy->table.page;
-    const struct copied_range *range = range_of(copy, first * page);
-    if (!range)
-        return first;
-    const uint64_t end = range->end / page < last ? range->end / page : last;
-    for (const uint8_t *kinds = kinds_at(copy, range, first * page); first < end && !*kinds; kinds++)
-        first++;
-    return first;
-}
-
-int copy_touched(const struct copy *copy, uint64_t address, uint64_t end, struct blanks *blanks)
-{
-    const uint64_t page = copy->table.page, last = (end + page - 1) / page;
-    const struct copied_range *range = range_of(copy, address);
-    if (!range)
-        return 0;
-    uint64_t number = copy_next(copy, address / page, last);
-    blanks->from = number * page;
-    for (; number < range->end / page && *kinds_at(copy, range, number * page); number++)
-        ;
-    blanks->until = number * page;
-    return 1;
 }
 
 /* ---- which pages are written to while the process runs: by a userfaultfd of its own that protects memory without anybody answering faults

@@ -1,6 +1,6 @@
 /* Memory of this process for tables, and threads of its own for the length of one slice of work. */
 #define _GNU_SOURCE
-#include "heapx.h"
+#include "memory.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -147,7 +147,7 @@ uint64_t grown_copy(const struct grown *grown, size_t size, void *to, uint64_t r
     return grown->count;
 }
 
-static uint64_t *slot_of(const struct address_set *set, uint64_t address)
+static uint64_t *find_slot(const struct address_set *set, uint64_t address)
 {
     uint64_t at = (address * 0x9E3779B97F4A7C15u >> 20) & (set->room - 1);
     while (set->slots[at] && set->slots[at] != address)
@@ -164,11 +164,11 @@ int address_set_add(struct address_set *set, uint64_t address)
             return NO_MEMORY;
         for (uint64_t i = 0; i < set->room; i++)
             if (set->slots[i])
-                *slot_of(&more, set->slots[i]) = set->slots[i];
+                *find_slot(&more, set->slots[i]) = set->slots[i];
         free(set->slots);
         *set = more;
     }
-    uint64_t *slot = slot_of(set, address);
+    uint64_t *slot = find_slot(set, address);
     if (*slot)
         return 0;
     *slot = address;

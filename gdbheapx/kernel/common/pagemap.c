@@ -1,6 +1,7 @@
 /* Which pages of a live process are in RAM: /proc/PID/pagemap, and PAGEMAP_SCAN where this kernel has it. */
 #define _GNU_SOURCE
-#include "heapx.h"
+#include "pagemap.h"
+#include "copied.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -55,7 +56,7 @@ void page_window_open(struct page_window *window, const struct page_table *table
     window->first = window->count = 0;
 }
 
-static uint64_t read_words(int fd, uint64_t *to, uint64_t count, uint64_t first)
+static uint64_t read_numbers(int fd, uint64_t *to, uint64_t count, uint64_t first)
 {
     ssize_t got;
     do {
@@ -71,7 +72,7 @@ uint64_t heapx_pages_unmarked(const struct page_table *table, const uint64_t *ra
     for (uint64_t i = 0; i < count; i++)
         for (uint64_t number = ranges[2 * i] / table->page, got; number < ranges[2 * i + 1] / table->page; number += got) {
             const uint64_t left = ranges[2 * i + 1] / table->page - number;
-            if (!(got = read_words(table->pagemap_fd, entries, left < WINDOW_PAGES ? left : WINDOW_PAGES, number)))
+            if (!(got = read_numbers(table->pagemap_fd, entries, left < WINDOW_PAGES ? left : WINDOW_PAGES, number)))
                 break;
             for (uint64_t j = 0; j < got; j++)
                 if ((entries[j] & (ENTRY_PRESENT | ENTRY_MARKED)) == ENTRY_PRESENT)
@@ -85,7 +86,7 @@ uint64_t heapx_pages_unmarked(const struct page_table *table, const uint64_t *ra
 static uint8_t kind_of_shared(const struct page_table *table, uint64_t entry)
 {
     uint64_t frame = entry & ENTRY_FRAME, flags;
-    if (table->flags_fd < 0 || !frame || !read_words(table->flags_fd, &flags, 1, frame))
+    if (table->flags_fd < 0 || !frame || !read_numbers(table->flags_fd, &flags, 1, frame))
         return KIND_UNSURE;
     return (flags & FLAG_ZERO_PAGE) ? KIND_ZERO : KIND_RESIDENT;
 }
@@ -141,7 +142,7 @@ static void scan(const struct page_table *table, uint64_t first, uint64_t count,
 uint64_t heapx_pages_look(const struct page_table *table, uint64_t first, uint64_t count, uint64_t *entries, uint8_t *kinds)
 {
     unsigned any = 0;
-    count = read_words(table->pagemap_fd, entries, count, first);
+    count = read_numbers(table->pagemap_fd, entries, count, first);
     for (uint64_t i = 0; i < count; i++)
         any |= kinds[i] = kind_of(table, entries[i]);
     if (table->scans && (any & (KIND_RESIDENT | KIND_UNSURE)))

@@ -1,5 +1,6 @@
 /* Numbers in order; which words of memory may be addresses; which pages of it hold anything but zeros. */
-#include "heapx.h"
+#include "memory.h"
+#include "source.h"
 
 #include <stdlib.h>
 

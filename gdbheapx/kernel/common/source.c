@@ -6,7 +6,9 @@
    asked first, and such pages of private anonymous memory are zeros here without a read. Any other page that is not there is not read at
    all: a server of its file (FUSE, NFS) or a userfaultfd would have to answer, and nothing ends such a wait. */
 #define _GNU_SOURCE
-#include "heapx.h"
+#include "source.h"
+#include "copied.h"
+#include "pagemap.h"
 
 #include <errno.h>
 #include <math.h>

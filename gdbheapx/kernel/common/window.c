@@ -2,7 +2,7 @@
 
    The block must stay within the L2 cache: copying 128 to 256 KiB at a time and counting there is faster than a loop over the
    mapped core, which waits for DRAM at every chunk. Larger blocks cost twice as much. */
-#include "heapx.h"
+#include "window.h"
 
 #include <stdlib.h>
 

@@ -440,7 +440,7 @@ static struct piece *settle(struct job *job, struct piece *piece, int stop)
     return NULL;
 }
 
-static void *work(void *given)
+static void *walk_rows(void *given)
 {
     struct worker *worker = given;
     struct job *job = worker->job;
@@ -488,7 +488,7 @@ int64_t heapx_walk_slice(struct job *job, double seconds)
     size_t ready = ready_pieces(job);
     job->deadline = clock_now() + seconds;
     job->interrupted = 0;
-    threads_run(work, job->workers, sizeof *job->workers, ready < job->threads ? ready ? (unsigned) ready : 1 : job->threads);
+    threads_run(walk_rows, job->workers, sizeof *job->workers, ready < job->threads ? ready ? (unsigned) ready : 1 : job->threads);
     return job->interrupted ? INTERRUPTED : (int64_t) ready_pieces(job);
 }
 
