@@ -107,7 +107,7 @@ def start(stage: Stage, allocator: str) -> Process:
 
 
 def report_of(*target: str) -> Dict[str, Any]:
-    found: Dict[str, Any] = heapx(target, "report_of", "--json").data_beside_own_memory
+    found: Dict[str, Any] = heapx(target, "report", "--json").data_beside_own_memory
     return found
 
 
@@ -142,5 +142,5 @@ def test_out_of_time(stage: Stage, core: str) -> None:
     """Where --max-seconds ends the look for zeros that is said, with the address from which on all counts; a core whose holes tell needs none."""
     process = start(stage, "glibc")
     dense = without_holes(process.core())
-    envelope = heapx(["--core", str(dense)], "report_of", "--json", "--max-seconds", "0.0001").envelope
+    envelope = heapx(["--core", str(dense)], "report", "--json", "--max-seconds", "0.0001").envelope
     assert envelope["partial"] and any(problem["code"] == "zero-pages-not-searched" and problem["where"] for problem in envelope["problems"])

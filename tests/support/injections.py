@@ -1,16 +1,16 @@
 """injected.c, in which somebody has system calls made: that it is as it was."""
 
 import os
-from typing import Any, Tuple
+from typing import Any, Dict, Optional, Tuple
 
 from gdbheapx.inferior.live import procfs
 from tests.support.processes import Process, Stage
 from tests.support.victims import until
 
 
-def started(stage: Stage, where: str, *more: str) -> Process:
+def started(stage: Stage, where: str, *more: str, env: Optional[Dict[str, str]] = None) -> Process:
     """The program, which checks itself from now on."""
-    process = stage.start("injected", where, *more)
+    process = stage.start("injected", where, *more, env=env)
     count = 1 + (where == "read") + (5 if more else 0)  # who reads has another thread that writes
     until(lambda: len(procfs.list_thread_ids(process.pid)) == count and process.words()[0] > 30, lambda: "it does not begin", process)
     until(lambda: not any(int(procfs.read_process_status(lwp)["SigBlk"], 16) for lwp in procfs.list_thread_ids(process.pid)), lambda: "its threads do not start", process)
