@@ -19,11 +19,11 @@ from bisect import bisect_right
 from itertools import islice
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
 
+import gdbheapx.inferior.elf.file as elf
 from gdbheapx import problems
 from gdbheapx.errors import HeapxError
 from gdbheapx.files import NotRegular, RegularFile, open_regular, open_unnamed, temporary_folder
 from gdbheapx.inferior.base import Mapping, MappingUse, MemoryUse, Segment, Thread
-from gdbheapx.inferior.elf import file as elf
 from gdbheapx.inferior.elf.link_map import AT_BASE, AT_PHDR, AT_PHNUM, Loaded
 from gdbheapx.ranges import RangeIndex, RangeSums, subtract_ranges, unite_ranges
 

@@ -6,11 +6,11 @@ from itertools import chain
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple, Type
 
+import gdbheapx.inferior.elf.file as elf
 from gdbheapx.budget import NEVER, WORK, Still, TooMuchWork
 from gdbheapx.errors import HeapxError
 from gdbheapx.files import in_tree
 from gdbheapx.inferior import base, core_file
-from gdbheapx.inferior.elf import file as elf
 from gdbheapx.inferior.elf.link_map import (
     AT_BASE,
     AT_PHDR,

@@ -11,10 +11,10 @@ from bisect import bisect_left, bisect_right
 from itertools import islice
 from typing import Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
+import gdbheapx.inferior.elf.file as elf
 from gdbheapx.arch import Architecture, Relocations, Unwinding
 from gdbheapx.budget import READ_SHIFT, WorkCounter
 from gdbheapx.inferior.base import ClassVtable, ObjectCode, StackCall, StackCopy
-from gdbheapx.inferior.elf import file as elf
 
 MASK = (1 << 64) - 1
 TWO: Dict[int, Callable[[int, int], int]] = {

@@ -6,9 +6,9 @@ Thread-local storage without libthread_db: relocations of the object say where i
 import struct
 from typing import Callable, Dict, Iterator, List, Optional, Set, Tuple
 
+import gdbheapx.inferior.elf.file as elf
 from gdbheapx.arch import Relocations
 from gdbheapx.budget import READ_SHIFT, WorkCounter, ends_with_work
-from gdbheapx.inferior.elf import file as elf
 
 AT_PHDR, AT_PHNUM, AT_BASE = 3, 5, 7
 DT_NEEDED = 1

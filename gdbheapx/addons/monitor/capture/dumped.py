@@ -13,10 +13,10 @@ from bisect import bisect_right
 from itertools import islice
 from typing import List, NamedTuple, Optional, Sequence, Tuple
 
+import gdbheapx.inferior.elf.file as elf
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import BulkSource, MappingUse, MemoryUse, SwapRoom
 from gdbheapx.inferior.core_file import MAX_NOTES, MOST_HEADERS, PN_XNUM, CoreFile
-from gdbheapx.inferior.elf import file as elf
 from gdbheapx.inferior.live import procfs, usage
 from gdbheapx.inferior.live.source import LiveSource
 from gdbheapx.inferior.source import CoreSource
