@@ -10,7 +10,7 @@ from typing import Optional
 
 import pytest
 
-from gdbheapx import apart, files
+from gdbheapx import files
 from gdbheapx.glibc.detect import PACKAGES as LIBC
 from gdbheapx.inferior import source
 
@@ -36,7 +36,7 @@ def test_links_stay_in_the_tree(tmp_path: Path, path: str, expected: Optional[st
     (tmp_path / "gone").symlink_to("/nowhere")
     for name in ("usr/lib/libc.so.6", "usr/lib/ld-2.31.so", "usr/lib/x"):
         (tmp_path / name).touch()
-    ways = (files.open_of_target, walked, apart.open_file)
+    ways = (files.open_of_target, walked, files.open_apart)
     for open_it in ways:
         if expected is None:
             with pytest.raises(FileNotFoundError):

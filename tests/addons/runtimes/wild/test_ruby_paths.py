@@ -61,7 +61,7 @@ def classes(folder: Path) -> Dict[str, int]:
 def of_class(graph: NamedGraph, name: str) -> int:
     """Blocks that are called so."""
     assert graph.paths is not None
-    told = graph.paths._told
+    told = graph.paths
     labels = {label for label, kind in enumerate(told.kinds) if kind.name == name}
     return sum(label in labels for label in told.labels)
 

@@ -214,7 +214,7 @@ def test_sql_ends(snapshot: str) -> None:
 def test_sql_that_writes_too_much(snapshot: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is ended, and so is one whose child does not heed its time."""
     pytest.importorskip("duckdb")
-    monkeypatch.setattr(model.documents, "MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(model.run, "MOST_BYTES", 1 << 20)
     assert refused("query", target=snapshot, sql="SELECT repeat('x', 1000000) AS text FROM range(150)")["code"] == "stopped-early"
     monkeypatch.setattr(model, "GRACE_SECONDS", -60.0)
     assert refused("query", target=snapshot, sql="SELECT 1")["code"] == "stopped-early"
