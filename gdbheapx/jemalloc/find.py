@@ -174,7 +174,7 @@ def _read_bins(symbols: JemallocSymbols, types: TypeSet) -> List[BinLayout]:
 def _count_elements(symbols: JemallocSymbols, types: TypeSet, name: str, element_bytes: int) -> int:
     """Elements of the array `name`, by the symbol table, else by its type; 0 if this build has none."""
     size, typed = symbols.size_bytes(name), types.variables.get(name)
-    return size // element_bytes if size else typed.count if typed is not None else 0
+    return size // element_bytes if size and element_bytes > 0 else typed.count if typed is not None else 0
 
 
 def find_jemallocs(target: Target, suspects: Sequence[JemallocSuspect]) -> Instances:

@@ -119,3 +119,11 @@ def test_who_is_inside(pc: Any, words: List[int], told: str) -> None:
     made: Any = (target, jemalloc, None, None, None, None, None)
     found = JemallocContext(*made).find_threads_inside()
     assert found == ([7] if told == "surely" else [], [7] if told == "maybe" else [])
+
+
+@pytest.mark.parametrize("element_bytes, count", [(16, 4), (0, 3), (-8, 3)])
+def test_a_struct_of_no_size_divides_nothing(element_bytes: int, count: int) -> None:
+    """Debug information of a target may say that a bin has no bytes: the array's length is then its type's."""
+    symbols: Any = SimpleNamespace(size_bytes=lambda name: 64)
+    types: Any = SimpleNamespace(variables={"bin_infos": SimpleNamespace(count=3)})
+    assert find._count_elements(symbols, types, "bin_infos", element_bytes) == count
