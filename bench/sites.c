@@ -142,7 +142,7 @@ __attribute__((noinline)) static void keep(void *block, size_t size)
     inside = 0;
 }
 
-void *malloc(size_t size)
+void *log_malloc(size_t size)
 {
     void *block;
 
@@ -152,7 +152,7 @@ void *malloc(size_t size)
     return block;
 }
 
-void *calloc(size_t count, size_t size)
+void *log_calloc(size_t count, size_t size)
 {
     void *block;
 
@@ -162,7 +162,7 @@ void *calloc(size_t count, size_t size)
     return block;
 }
 
-void *realloc(void *old, size_t size)
+void *log_realloc(void *old, size_t size)
 {
     void *block;
 
@@ -173,7 +173,7 @@ void *realloc(void *old, size_t size)
     return block;
 }
 
-void *memalign(size_t alignment, size_t size)
+void *log_memalign(size_t alignment, size_t size)
 {
     void *block;
 
@@ -183,7 +183,7 @@ void *memalign(size_t alignment, size_t size)
     return block;
 }
 
-void *aligned_alloc(size_t alignment, size_t size)
+void *log_aligned_alloc(size_t alignment, size_t size)
 {
     void *block;
 
@@ -193,7 +193,7 @@ void *aligned_alloc(size_t alignment, size_t size)
     return block;
 }
 
-int posix_memalign(void **made, size_t alignment, size_t size)
+int log_posix_memalign(void **made, size_t alignment, size_t size)
 {
     int failed;
 
@@ -204,9 +204,18 @@ int posix_memalign(void **made, size_t alignment, size_t size)
     return failed;
 }
 
-void free(void *block)
+void log_free(void *block)
 {
     resolve();
     drop(block);
     next_free(block);
 }
+
+/* What the program calls in place of its allocator. */
+void *malloc(size_t size) __attribute__((alias("log_malloc")));
+void *calloc(size_t count, size_t size) __attribute__((alias("log_calloc")));
+void *realloc(void *old, size_t size) __attribute__((alias("log_realloc")));
+void *memalign(size_t alignment, size_t size) __attribute__((alias("log_memalign")));
+void *aligned_alloc(size_t alignment, size_t size) __attribute__((alias("log_aligned_alloc")));
+int posix_memalign(void **made, size_t alignment, size_t size) __attribute__((alias("log_posix_memalign")));
+void free(void *block) __attribute__((alias("log_free")));
