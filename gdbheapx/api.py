@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Generic, Iterator, List, 
 from gdbheapx import command, direct, runner
 from gdbheapx.analysis.census.block import Block, Blocks
 from gdbheapx.errors import HeapxError, UsageError
+from gdbheapx.global_options import GlobalOptions
 from gdbheapx.inferior.base import Target
-from gdbheapx.invocation import GlobalOptions, prepare_core
+from gdbheapx.invocation import prepare_core
 from gdbheapx.model import AllocatorInfo, HistogramRow, Problem, ThreadCache
 from gdbheapx.place import IN_GDB
 from gdbheapx.problems import NO_TARGET, SHELL_ONLY

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence
 
 import gdbheapx
 from gdbheapx.errors import HeapxError
+from gdbheapx.global_options import GLOBALS
 from gdbheapx.hints import hint_command
-from gdbheapx.invocation import GLOBALS
 from gdbheapx.problems import SHELL_ONLY
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Callable, List, NoReturn, Optional, Sequence
 from gdbheapx import addon_loader, invocation
 from gdbheapx.errors import HeapxError, Interrupted, UsageError
 from gdbheapx.files import open_standard
-from gdbheapx.invocation import COMMAND, DUMPED, FD, GLOBALS, SCREEN, STANDS_BY, Invocation, Wrong, pack_words, split_words
+from gdbheapx.global_options import COMMAND, DUMPED, FD, GLOBALS, SCREEN, STANDS_BY, Wrong, pack_words, split_words
+from gdbheapx.invocation import Invocation
 from gdbheapx.problems import GDB_MISSING, NO_TARGET
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Named
 from gdbheapx import addon_loader
 from gdbheapx.catalogue import ALIASES, file_of
 from gdbheapx.errors import Unevaluated, UsageError
+from gdbheapx.global_options import ENDS
 from gdbheapx.hints import Write, hint_about, hint_run, quote_word, write_alone
 from gdbheapx.session import Session
 from gdbheapx.stops import READ_STOP_S, Reads
@@ -26,8 +27,6 @@ Options = argparse.Namespace
 """The parsed options of a command."""
 HTML, SQL, EXPLORE, CAPTURE, MCP = "html", "sql", "explore", "capture", "mcp"
 """What the shell makes, outside gdb, of what one look has found."""
-ENDS = ("--", "--pass-to")
-"""What follows is not ours: no option of gdbheapx is looked for there."""
 ACT_STOP_S = 5.0
 """How long a live process may be stopped at a time for what changes it."""
 COUNT = re.compile(r"[0-9]{1,18}", re.ASCII)

@@ -12,11 +12,12 @@ from typing import Callable, List, Optional, cast
 
 from gdbheapx import output, runner
 from gdbheapx.errors import HeapxError
+from gdbheapx.global_options import DUMPED, GLOBALS, UNPACKED, GlobalOptions, pack_words, unpack_words
 from gdbheapx.inferior.base import Target
 from gdbheapx.inferior.elf.file import ElfFile
 from gdbheapx.inferior.source import CoreSource, TargetSource
 from gdbheapx.inferior.target import DEBUG_DIRECTORY, ElfTarget
-from gdbheapx.invocation import DUMPED, GLOBALS, UNPACKED, GlobalOptions, Invocation, pack_words, unpack_words
+from gdbheapx.invocation import Invocation
 from gdbheapx.problems import FILE_NOT_FOUND, FILE_UNREADABLE, GDB_MISSING, WRONG_FILE
 
 

@@ -14,10 +14,10 @@ from typing import Any, Callable, List, NoReturn, Optional
 from gdbheapx.direct import debug_directories, open_source
 from gdbheapx.errors import HeapxError
 from gdbheapx.gdb_process import BEGUN, CODES, INTERRUPTED, STARTED, STATE
+from gdbheapx.global_options import COMMAND, FD, GLOBALS, SCREEN, GlobalOptions, split_words, unpack_words
 from gdbheapx.inferior.base import Target
 from gdbheapx.inferior.gdb import target as gdb_target
 from gdbheapx.inferior.live.tracer import end_with_parent
-from gdbheapx.invocation import COMMAND, FD, GLOBALS, SCREEN, GlobalOptions, split_words, unpack_words
 from gdbheapx.output import Screen
 
 QUIET = (

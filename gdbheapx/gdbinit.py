@@ -149,8 +149,8 @@ def complete_values(flag: str) -> List[str]:
 def run_words(words: List[str]) -> Any:
     """Run a command on what gdb has selected; gives runner.Ended."""
     from gdbheapx import runner
+    from gdbheapx.global_options import command_first
     from gdbheapx.inferior.gdb import target as gdb_target
-    from gdbheapx.invocation import command_first
 
     def fail(line: str) -> None:
         gdb.write(line + "\n", gdb.STDERR)

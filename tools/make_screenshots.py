@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 from demo import run
-from gdbheapx import invocation
+from gdbheapx import global_options
 from gdbheapx.addons.views.explore import command as exploring
 from tests.support.browser import CHROMIUM, Browser
 
@@ -25,7 +25,7 @@ class Session:
 _cache = {"session-%d" % number: Session(number) for number in range(20000)}
 history = [("order %d" % number, bytes(600)) for number in range(8000)]
 """
-ASKED = invocation.GlobalOptions(None, None, None, None, None, None, [], False, False)
+ASKED = global_options.GlobalOptions(None, None, None, None, None, None, [], False, False)
 
 
 def page(folder: Path, tool: str, pid: int) -> None:

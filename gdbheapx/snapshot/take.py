@@ -27,8 +27,8 @@ from gdbheapx.analysis.overview import Overview
 from gdbheapx.analysis.reachability.paths import PathStep
 from gdbheapx.catalogue import ADDON_ALLOCATORS
 from gdbheapx.errors import HeapxError, error_of_document
+from gdbheapx.global_options import GLOBALS, STANDS_BY, split_words, unpack_words
 from gdbheapx.inferior.base import Mapping, Target, format_utc
-from gdbheapx.invocation import GLOBALS, STANDS_BY, split_words, unpack_words
 from gdbheapx.kernel.blocks.packed import Move
 from gdbheapx.model import HeapSum, Problem, TargetAddress
 from gdbheapx.problems import FILE_NOT_FOUND, NO_ANSWER, NOT_IN_SNAPSHOT, OUT_OF_MEMORY, Severity

@@ -11,7 +11,7 @@ from typing import List, Set, Tuple
 
 import pytest
 
-from gdbheapx import catalogue, command, invocation
+from gdbheapx import catalogue, command, global_options
 from tests.support.paths import COMMANDS, ROOT
 from tests.support.tool import run
 
@@ -52,7 +52,7 @@ def test_every_command_line_is_one_that_is_understood(page: str, line: str) -> N
     """Both the options of gdbheapx and those of the command are parsed, as they are when somebody types them."""
     command.load_commands()
     words = ["1" if word in ("PID", "ADDRESS") else word for word in shlex.split(re.split(r" >|; | \| ", line)[0], comments=True)[1:]]
-    asked, rest = invocation.split_words(words)
+    asked, rest = global_options.split_words(words)
     assert asked.pid or asked.core
     assert rest, "a command is named"
     assert command.parse_command(rest, "shell").command.name == rest[0]

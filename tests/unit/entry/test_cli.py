@@ -15,7 +15,7 @@ from typing import Any, Dict, List, Optional
 
 import pytest
 
-from gdbheapx import cli, command, direct, invocation
+from gdbheapx import cli, command, direct, global_options, invocation
 from gdbheapx.budget import Budget
 from gdbheapx.errors import HeapxError, UsageError
 from gdbheapx.session import Session
@@ -59,7 +59,7 @@ WRONG: Dict[str, str] = {"--sysroot": "folder", "--exe": "executable"}
 @pytest.mark.parametrize("option", sorted(WRONG))
 def test_what_is_not_there_is_named(tmp_path: Path, option: str) -> None:
     """Before the core is opened."""
-    asked, _ = invocation.split_words(["--core", "/nowhere.core", option, str(tmp_path / "nothing")])
+    asked, _ = global_options.split_words(["--core", "/nowhere.core", option, str(tmp_path / "nothing")])
     with pytest.raises(HeapxError) as refused:
         direct.open_source(asked)
     assert str(tmp_path / "nothing") in refused.value.message and WRONG[option] in refused.value.message
@@ -70,11 +70,11 @@ def test_an_unpacked_core_goes_by_its_name(tmp_path: Path, monkeypatch: pytest.M
     path = tmp_path / "unpacked"
     path.write_bytes(b"no core")
     descriptor = os.open(path, os.O_RDONLY)
-    monkeypatch.setenv(invocation.UNPACKED, invocation.pack_words([str(descriptor), ""]))
+    monkeypatch.setenv(global_options.UNPACKED, global_options.pack_words([str(descriptor), ""]))
     with pytest.raises(HeapxError) as refused:
-        direct.open_source(invocation.split_words(["--core", "mine.zst"])[0])
+        direct.open_source(global_options.split_words(["--core", "mine.zst"])[0])
     os.close(descriptor)
-    assert refused.value.message.startswith("mine.zst is not") and invocation.UNPACKED not in os.environ
+    assert refused.value.message.startswith("mine.zst is not") and global_options.UNPACKED not in os.environ
 
 
 def test_a_process_by_its_name(tmp_path: Path) -> None:
@@ -85,16 +85,16 @@ def test_a_process_by_its_name(tmp_path: Path) -> None:
     while any(Path("/proc/%d/comm" % one.pid).read_text() != program.name + "\n" for one in running):  # Popen is back before exec is done
         time.sleep(0.01)
     try:
-        with pytest.raises(invocation.Wrong, match="%s matches 2 processes" % program.name) as several:
-            invocation.split_words(["-p", program.name, "report"])
+        with pytest.raises(global_options.Wrong, match="%s matches 2 processes" % program.name) as several:
+            global_options.split_words(["-p", program.name, "report"])
         assert [line.split() for line in several.value.choices] == [[str(one.pid), str(program), "60"] for one in sorted(running, key=lambda one: one.pid)]
-        assert invocation.processes_called(str(running[0].pid) + ".py") == []
+        assert global_options.processes_called(str(running[0].pid) + ".py") == []
         running[1].kill()
         running[1].wait()
-        asked, rest = invocation.split_words(["-p", program.name, "report"])
+        asked, rest = global_options.split_words(["-p", program.name, "report"])
         assert (asked.pid, rest) == (running[0].pid, ["report"])
-        assert invocation.split_words(["--pid=%s" % program.name])[0].pid == running[0].pid
-        assert invocation.with_target(invocation.split_words([])[0], [program.name])[0].pid == running[0].pid
+        assert global_options.split_words(["--pid=%s" % program.name])[0].pid == running[0].pid
+        assert invocation.with_target(global_options.split_words([])[0], [program.name])[0].pid == running[0].pid
         nearly = invocation.nothing_called(program.name[:-1])
         assert nearly.hint == "did you mean the process %s (-p %d)?" % (program.name, running[0].pid)
     finally:
@@ -102,8 +102,8 @@ def test_a_process_by_its_name(tmp_path: Path) -> None:
             one.kill()
             one.wait()
     for name in (program.name, "", "-x", "0"):
-        with pytest.raises(invocation.Wrong, match="no process is called|requires a process id"):
-            invocation.split_words(["-p", name, "report"])
+        with pytest.raises(global_options.Wrong, match="no process is called|requires a process id"):
+            global_options.split_words(["-p", name, "report"])
 
 
 @pytest.mark.parametrize("words, meant", [("leeks", "leaks"), ("owners --limt 3", "--limit"), ("census --lik x", "--like"), ("zzz", "the commands are"), ("owners --zzzzz", "owners --help")])
@@ -129,7 +129,7 @@ def test_a_word_that_is_nothing(capfd: pytest.CaptureFixture[str]) -> None:
 
 def test_the_first_word_may_be_the_target(tmp_path: Path) -> None:
     """A process id, the name of one process, a core or a snapshot stands for itself; a command is a command, and what is none of these no target."""
-    asked = invocation.split_words([])[0]
+    asked = global_options.split_words([])[0]
 
     def named(*words: str) -> Any:
         found, rest = invocation.with_target(asked, list(words))
@@ -145,7 +145,7 @@ def test_the_first_word_may_be_the_target(tmp_path: Path) -> None:
     for words in (["report"], ["malloc-info"], ["arena"], [], ["--json"]):
         assert named(*words) == (None, None, None, words)
     assert invocation.with_target(asked._replace(pid=1), ["12"])[1] == ["12"]
-    with pytest.raises(invocation.Wrong, match="0 is no process id"):
+    with pytest.raises(global_options.Wrong, match="0 is no process id"):
         named("0")
 
 

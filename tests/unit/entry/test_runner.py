@@ -8,7 +8,7 @@ from typing import Any, Iterator, List, Tuple
 
 import pytest
 
-from gdbheapx import budget, command, invocation, output, runner
+from gdbheapx import budget, command, global_options, output, runner
 from gdbheapx.budget import WORK, TooMuchWork, WorkCounter
 from gdbheapx.command import CommandAnswer, JsonLines
 from gdbheapx.errors import Busy, HeapxError, UnreadableMemory, UsageError
@@ -268,11 +268,11 @@ def test_spool_keeps_order_beyond_memory() -> None:
 def test_global_options_stand_anywhere() -> None:
     """Global options are found before and behind the command, with `=` or without."""
     for words in (["--core", "c", "arenas", "--json"], ["arenas", "--core=c", "--json"], ["arenas", "--json", "--core", "c"]):
-        found, rest = invocation.split_words(words)
+        found, rest = global_options.split_words(words)
         assert found.core == "c" and rest == ["arenas", "--json"]
-    found = invocation.split_words(["--debug-dir", "a", "--debug-dir=b", "--no-debug-info", "--pid", "5"])[0]
+    found = global_options.split_words(["--debug-dir", "a", "--debug-dir=b", "--no-debug-info", "--pid", "5"])[0]
     assert (found.debug_dirs, found.no_debug_info, found.pid) == (["a", "b"], True, 5)
-    assert invocation.split_words(found.words())[0] == found
+    assert global_options.split_words(found.words())[0] == found
 
 
 @pytest.mark.parametrize("option", [one.flags for one in command.COMMON], ids=lambda one: one[-1])
@@ -282,17 +282,17 @@ def test_options_of_every_command_stand_before_it_too(option: Tuple[str, ...]) -
     for flag in option:
         value = [] if declared_.get("action") else ["5"]
         given = ["--pid", "1", flag, *value, "leaks", "--json"]
-        assert invocation.split_words(given)[1] == ["leaks", flag, *value, "--json"]
+        assert global_options.split_words(given)[1] == ["leaks", flag, *value, "--json"]
         if value and flag.startswith("--"):
-            assert invocation.split_words([flag + "=5", "leaks"])[1] == ["leaks", flag + "=5"]
-    assert invocation.command_first([*option[:1], *(["5"] if not declared_.get("action") else [])])[0] == option[0]  # of report
+            assert global_options.split_words([flag + "=5", "leaks"])[1] == ["leaks", flag + "=5"]
+    assert global_options.command_first([*option[:1], *(["5"] if not declared_.get("action") else [])])[0] == option[0]  # of report
 
 
 def test_another_option_before_its_command_is_told_where_it_belongs() -> None:
     """Not that `leaks` were a word that report does not know."""
     command.load_commands()
     with pytest.raises(UsageError, match="options of leaks stand behind its name"):
-        command.parse_command(invocation.command_first(["--json", "--weak", "leaks"]), "gdbheapx")
+        command.parse_command(global_options.command_first(["--json", "--weak", "leaks"]), "gdbheapx")
     with pytest.raises(UsageError, match="^report: unrecognized arguments: --no-such$"):
         command.parse_command(["--no-such"], "gdbheapx")
 
@@ -300,14 +300,14 @@ def test_another_option_before_its_command_is_told_where_it_belongs() -> None:
 @pytest.mark.parametrize("words", [["--pid"], ["--pid", "0"], ["--pid", "-3"], ["--pid", "1", "--core", "c"]], ids=" ".join)
 def test_wrong_global_options(words: List[str]) -> None:
     """A global option without a sensible value is wrong usage."""
-    with pytest.raises(invocation.Wrong):
-        invocation.split_words(words)
+    with pytest.raises(global_options.Wrong):
+        global_options.split_words(words)
 
 
 def test_words_survive_the_environment() -> None:
     """Whatever a word contains comes through the environment unchanged."""
     words = ["", "a,b", "-o", "x\ny", "\udcff", "$(no)"]
-    assert invocation.unpack_words(invocation.pack_words(words)) == words
+    assert global_options.unpack_words(global_options.pack_words(words)) == words
 
 
 def test_lines_are_escaped_whole() -> None:

@@ -22,8 +22,9 @@ from gdbheapx.addons.monitor.capture.dumped import read_head
 from gdbheapx.budget import goes_first
 from gdbheapx.child_python import find_program
 from gdbheapx.errors import HeapxError, Interrupted, UsageError, error_of_document
+from gdbheapx.global_options import DUMPED
 from gdbheapx.hints import hint_run
-from gdbheapx.invocation import DUMPED, Invocation, Shell, understand_words
+from gdbheapx.invocation import Invocation, Shell, understand_words
 from gdbheapx.problems import NO_ANSWER, PROCESS_ENDED, ProblemCode, Severity
 
 NOT_SAFE = re.compile(r"[^A-Za-z0-9._+-]")

@@ -19,7 +19,8 @@ from gdbheapx.addons.monitor.watch.samples import Sample
 from gdbheapx.addons.monitor.watch.trends import Series
 from gdbheapx.command import parse_size, some_seconds
 from gdbheapx.errors import HeapxError, Interrupted
-from gdbheapx.invocation import GlobalOptions, Invocation, understand_words
+from gdbheapx.global_options import GlobalOptions
+from gdbheapx.invocation import Invocation, understand_words
 from gdbheapx.snapshot import take
 from gdbheapx.units import SentenceSize, make_sentence
 

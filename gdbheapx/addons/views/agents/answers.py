@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Seque
 from gdbheapx import api, command, hints, runner
 from gdbheapx.addons.views.fleet import run
 from gdbheapx.errors import HeapxError, UsageError, error_of_document
-from gdbheapx.invocation import GlobalOptions
+from gdbheapx.global_options import GlobalOptions
 from gdbheapx.problems import CUT, FILE_NOT_FOUND, NO_TARGET
 from gdbheapx.report.encodings import make_jsonable
 from gdbheapx.report.text import escape_line

@@ -20,7 +20,7 @@ from gdbheapx import __version__
 from gdbheapx.addons.views.fleet import run
 from gdbheapx.budget import Budget, to_standard_error
 from gdbheapx.errors import HeapxError, UsageError
-from gdbheapx.invocation import GlobalOptions
+from gdbheapx.global_options import GlobalOptions
 from gdbheapx.problems import MISSING_PACKAGE, NO_SCHEDULER
 from gdbheapx.snapshot import container
 

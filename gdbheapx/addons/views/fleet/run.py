@@ -22,7 +22,7 @@ from gdbheapx.columns import BYTES, IF_ANY, IF_KNOWN, TEXT, Column, ColumnsTable
 from gdbheapx.command import TextStyle
 from gdbheapx.errors import HeapxError, error_of_document
 from gdbheapx.findings import EVIDENCE_MISSING
-from gdbheapx.invocation import GLOBALS, GlobalOptions, split_words, unpack_words
+from gdbheapx.global_options import GLOBALS, GlobalOptions, split_words, unpack_words
 from gdbheapx.model import HeapSum
 from gdbheapx.problems import CANNOT_WRITE, FILE_NOT_FOUND, FILE_UNREADABLE, SHELL_ONLY, UNSAFE_PATH
 from gdbheapx.report import text

@@ -13,7 +13,7 @@ from typing import List, Tuple
 
 import pytest
 
-from gdbheapx import invocation
+from gdbheapx import global_options
 from gdbheapx.command import load_commands, parse_command
 from tests.support import units
 from tests.support.paths import ROOT
@@ -236,7 +236,7 @@ def test_the_command_lines_are_understood(name: str) -> None:
     assert found
     for line in found:
         words = shlex.split(re.sub(r'"\$[({].*?[)}]"', "1", line).replace("%i", "server"))[1:]
-        asked, rest = invocation.split_words(words)
+        asked, rest = global_options.split_words(words)
         assert asked.pid == 1 and parse_command(rest, "gdbheapx").command.name == rest[0]
 
 

@@ -22,7 +22,8 @@ from gdbheapx.addons.monitor.capture import command, dumped, listener
 from gdbheapx.addons.monitor.capture import turn as turns
 from gdbheapx.addons.monitor.capture.command import OURS, CaptureFolder
 from gdbheapx.errors import HeapxError
-from gdbheapx.invocation import split_words, understand_words
+from gdbheapx.global_options import split_words
+from gdbheapx.invocation import understand_words
 from gdbheapx.problems import (
     CANNOT_LISTEN,
     CANNOT_WRITE,

@@ -16,7 +16,8 @@ import pytest
 
 from gdbheapx.addons.views.agents import answers as model
 from gdbheapx.errors import HeapxError
-from gdbheapx.invocation import GlobalOptions, split_words, understand_words
+from gdbheapx.global_options import GlobalOptions, split_words
+from gdbheapx.invocation import understand_words
 from tests.support.hostile import plant
 from tests.support.paths import ROOT
 from tests.support.tool import heapx, tool_command

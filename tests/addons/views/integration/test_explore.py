@@ -16,7 +16,7 @@ from typing import Any, Callable, Coroutine, List
 
 import pytest
 
-from gdbheapx import invocation
+from gdbheapx import global_options
 from gdbheapx.analysis.reachability.owners import ELEMENTS
 from gdbheapx.errors import HeapxError
 from tests.support import hostile
@@ -29,7 +29,7 @@ from gdbheapx.addons.views.explore.app import Explorer, ExplorerTable  # noqa: E
 from gdbheapx.addons.views.explore.view import ExplorerClass, ExplorerView  # noqa: E402
 
 pytestmark = pytest.mark.once  # the terminal is the same everywhere
-ASKED = invocation.GlobalOptions(None, None, None, None, None, None, [], False, False)
+ASKED = global_options.GlobalOptions(None, None, None, None, None, None, [], False, False)
 PYTHON = "held = [{'k%d' % i: 'x' * 300} for i in range(2000)]; print('ready', flush=True); import time; time.sleep(600)"
 
 

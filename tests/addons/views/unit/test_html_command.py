@@ -14,7 +14,7 @@ import pytest
 from gdbheapx import invocation
 from gdbheapx.addons.views.html import command
 from gdbheapx.errors import HeapxError
-from gdbheapx.invocation import split_words
+from gdbheapx.global_options import split_words
 from gdbheapx.output import CannotWrite, OutputFile
 
 

@@ -9,7 +9,7 @@ from typing import Any, Dict, List, NamedTuple, Tuple
 
 import pytest
 
-from gdbheapx import invocation
+from gdbheapx import global_options
 from tests.support.processes import Stage
 from tests.support.stories import STORIES
 from tests.support.tool import heapx
@@ -19,7 +19,7 @@ from gdbheapx.addons.views.explore import command as exploring
 from gdbheapx.addons.views.explore.app import Explorer
 
 pytestmark = pytest.mark.wild  # foreign programs
-ASKED = invocation.GlobalOptions(None, None, None, None, None, None, [], False, False)
+ASKED = global_options.GlobalOptions(None, None, None, None, None, None, [], False, False)
 MOST_KEYS = 6
 
 
