@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence
 
 from bench.what_if import JEMALLOC, ROOT, SEPARATORS, ask, rests, rss_bytes, standing
-from gdbheapx import findings as codes
 from gdbheapx.allocators import measured
 from gdbheapx.allocators.measured import Case, Setting
+from gdbheapx.common import findings as codes
 
 TABLE, MODULE = ROOT / "docs" / "reference" / "advice.md", ROOT / "gdbheapx" / "allocators" / "measured.py"
 MARKS = {TABLE: ("<!-- made by make advice -->\n", "<!-- end -->"), MODULE: ("    # made by `make advice`\n", "    # end")}

@@ -22,9 +22,9 @@ import gdbheapx
 from gdbheapx.addons.labs.sites.join import at_size
 from gdbheapx.analysis.addon_answers import FEW, Joined, Scan
 from gdbheapx.command import CommandAnswer, Options
+from gdbheapx.common.stops import Reads
 from gdbheapx.inferior.base import Target
 from gdbheapx.session import Session
-from gdbheapx.stops import Reads
 
 HERE = Path(__file__).parent
 ENTRY = struct.Struct("<16Q")
@@ -107,7 +107,7 @@ def measure(pid: int, folder: Path) -> Tuple[Joined, List[Tuple[Any, ...]], Dict
         from gdbheapx.addons.labs.sites.scan import read_object_code, scan_code
         from gdbheapx.analysis.census import find
         from gdbheapx.analysis.census.world import EXACT, SHAPE, World
-        from gdbheapx.budget import allowed_bytes
+        from gdbheapx.common.budget import allowed_bytes
 
         world = World.of(session)
         look = find.take_census(session, world, owning=False)

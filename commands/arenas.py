@@ -3,9 +3,9 @@
 from typing import Annotated, Any, Callable, Dict, List, Sequence, Tuple
 
 from gdbheapx.command import CommandAnswer, Options, TextStyle, declare_argument, declare_command
-from gdbheapx.model import AllocatorInfo, ThreadCache
+from gdbheapx.common.model import AllocatorInfo, ThreadCache
+from gdbheapx.common.stops import Reads
 from gdbheapx.session import Session
-from gdbheapx.stops import Reads
 
 HELP = """What each arena holds: used, cached, free, returnable.
 
@@ -38,7 +38,7 @@ def answer_arenas(session: Session, options: Options) -> CommandAnswer:
 def answer_totals(session: Session) -> CommandAnswer:
     """A row for each arena."""
     from gdbheapx.allocators.records import HeapArenas
-    from gdbheapx.columns import add_values
+    from gdbheapx.common.columns import add_values
 
     heaps = session.kept(
         "arenas", List[HeapArenas], lambda: [HeapArenas(heap.info, heap.arenas(), heap.totals()) for heap in session.heaps.all()]

@@ -3,8 +3,8 @@
 from typing import Annotated, Any, List
 
 from gdbheapx.command import CommandAnswer, Options, TextStyle, declare_command
+from gdbheapx.common.stops import Reads
 from gdbheapx.session import Session
-from gdbheapx.stops import Reads
 
 HELP = """Unused pages of jemalloc's arenas, threads that keep them.
 

@@ -1,10 +1,10 @@
 """heapx diff"""
 
 from gdbheapx.command import HTML, SHORT_STOP, SIZE_HELP, CommandAnswer, Options, declare_argument, declare_command, parse_count, parse_size
-from gdbheapx.errors import UsageError
-from gdbheapx.hints import hint_run
+from gdbheapx.common.errors import UsageError
+from gdbheapx.common.hints import hint_run
+from gdbheapx.common.stops import Reads
 from gdbheapx.session import Session
-from gdbheapx.stops import Reads
 
 HELP = """What grew between two snapshots, cores or processes.
 
@@ -39,10 +39,10 @@ OF = "what --fail-on-growth is about: all parts that grew, used blocks (malloc),
 )
 def answer_diff(session: Session, options: Options) -> CommandAnswer:
     """The command `diff`."""
-    from gdbheapx import problems
+    from gdbheapx.common import problems
+    from gdbheapx.common.units import SentenceSize, make_sentence
     from gdbheapx.report import analysis_text
     from gdbheapx.snapshot import diff, take
-    from gdbheapx.units import SentenceSize, make_sentence
 
     if options.html is not None:
         raise UsageError("diff --html is for the shell", "run: " + hint_run("diff %s --html diff.html", options.old))

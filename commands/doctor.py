@@ -3,8 +3,8 @@
 from typing import Any
 
 from gdbheapx.command import CommandAnswer, Options, TextStyle, declare_command
+from gdbheapx.common.stops import Reads
 from gdbheapx.session import Session
-from gdbheapx.stops import Reads
 
 HELP = """Which parts were found, and which are missing.
 

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, List
 
 from gdbheapx import command
 from gdbheapx.command import SHORT_STOP, SIZE_HELP, CommandAnswer, Options, declare_argument, declare_command
+from gdbheapx.common.stops import Reads
 from gdbheapx.session import Session
-from gdbheapx.stops import Reads
 
 if TYPE_CHECKING:
     from gdbheapx.analysis.reachability import leaks as model
@@ -53,11 +53,11 @@ In gdb's batch mode `heapx --exit leaks --fail-on-leak 1M` ends gdb with the exi
 )
 def answer_leaks(session: Session, options: Options) -> CommandAnswer:
     """The command `leaks`."""
-    from gdbheapx import problems
     from gdbheapx.analysis import memory_verdict
     from gdbheapx.analysis.census import block, registry
     from gdbheapx.analysis.reachability import heap_graph, paths
     from gdbheapx.analysis.reachability import leaks as model
+    from gdbheapx.common import problems
     from gdbheapx.report import reach_text
 
     listed: List[model.LeakedBlock] = []

@@ -3,11 +3,11 @@
 from typing import TYPE_CHECKING, Sequence
 
 from gdbheapx.command import NAMES, SHORT_STOP, CommandAnswer, Options, address_or_name, declare_argument, declare_command, parse_count
-from gdbheapx.errors import HeapxError
-from gdbheapx.hints import hint_command
-from gdbheapx.problems import NOT_FOUND
+from gdbheapx.common.errors import HeapxError
+from gdbheapx.common.hints import hint_command
+from gdbheapx.common.problems import NOT_FOUND
+from gdbheapx.common.stops import Reads
 from gdbheapx.session import Session
-from gdbheapx.stops import Reads
 
 if TYPE_CHECKING:
     from gdbheapx.analysis.reachability.owners import OwnedMemory

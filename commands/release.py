@@ -3,8 +3,8 @@
 from typing import Any, Iterator
 
 from gdbheapx.command import ACCEPT_SECCOMP_HELP, CommandAnswer, Options, TextStyle, declare_argument, declare_command
+from gdbheapx.common.stops import Reads
 from gdbheapx.session import Session
-from gdbheapx.stops import Reads
 
 HELP = """Returns free memory to the OS; --dry-run predicts it.
 

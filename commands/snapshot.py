@@ -3,9 +3,9 @@
 from typing import Any
 
 from gdbheapx.command import OLDER, SHORT_STOP, CommandAnswer, Options, declare_argument, declare_command, name_a_target
-from gdbheapx.errors import UsageError
+from gdbheapx.common.errors import UsageError
+from gdbheapx.common.stops import Reads
 from gdbheapx.session import Session
-from gdbheapx.stops import Reads
 
 HELP = """Writes the heap to a small file, to keep, mail or compare.
 

@@ -3,9 +3,9 @@
 from typing import TYPE_CHECKING, Annotated, Any
 
 from gdbheapx.command import ACCEPT_SECCOMP_HELP, CommandAnswer, Options, declare_argument, declare_command
-from gdbheapx.errors import UsageError
+from gdbheapx.common.errors import UsageError
+from gdbheapx.common.stops import Reads
 from gdbheapx.session import Session
-from gdbheapx.stops import Reads
 
 if TYPE_CHECKING:
     from gdbheapx.allocators.records import Answered

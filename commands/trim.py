@@ -4,9 +4,9 @@ from typing import Any
 
 from gdbheapx import command
 from gdbheapx.command import SIZE_HELP, CommandAnswer, Options, TextStyle, declare_argument, declare_command
-from gdbheapx.errors import UsageError
+from gdbheapx.common.errors import UsageError
+from gdbheapx.common.stops import Reads
 from gdbheapx.session import Session
-from gdbheapx.stops import Reads
 
 
 def calls_process(options: Options) -> bool:

@@ -3,9 +3,9 @@
 from typing import Annotated, Any, Dict, List, Tuple
 
 from gdbheapx.command import CommandAnswer, Options, TextStyle, declare_command
-from gdbheapx.model import AllocatorInfo
+from gdbheapx.common.model import AllocatorInfo
+from gdbheapx.common.stops import Reads
 from gdbheapx.session import Session
-from gdbheapx.stops import Reads
 
 HELP = """Settings of the allocator now in force, and their meaning."""
 

@@ -4,11 +4,11 @@ from typing import TYPE_CHECKING, Any, Iterator, Optional, Tuple
 
 from gdbheapx import command
 from gdbheapx.command import NAMES, SHORT_STOP, CommandAnswer, Options, TextStyle, declare_argument, declare_command
-from gdbheapx.errors import HeapxError
-from gdbheapx.hints import hint_command
-from gdbheapx.problems import NOT_FOUND
+from gdbheapx.common.errors import HeapxError
+from gdbheapx.common.hints import hint_command
+from gdbheapx.common.problems import NOT_FOUND
+from gdbheapx.common.stops import Reads
 from gdbheapx.session import Session
-from gdbheapx.stops import Reads
 
 if TYPE_CHECKING:
     from gdbheapx.analysis.census.block import Location

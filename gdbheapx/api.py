@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Generic, Iterator, List, 
 
 from gdbheapx import command, direct, runner
 from gdbheapx.analysis.census.block import Block, Blocks
-from gdbheapx.errors import HeapxError, UsageError
-from gdbheapx.global_options import GlobalOptions
+from gdbheapx.common.errors import HeapxError, UsageError
+from gdbheapx.common.global_options import GlobalOptions
+from gdbheapx.common.model import AllocatorInfo, HistogramRow, Problem, ThreadCache
+from gdbheapx.common.problems import NO_TARGET, SHELL_ONLY
+from gdbheapx.common.stops import Reads
 from gdbheapx.inferior.base import Target
 from gdbheapx.invocation import prepare_core
-from gdbheapx.model import AllocatorInfo, HistogramRow, Problem, ThreadCache
 from gdbheapx.place import IN_GDB
-from gdbheapx.problems import NO_TARGET, SHELL_ONLY
 from gdbheapx.session import Session
-from gdbheapx.stops import Reads
 
 if TYPE_CHECKING:
     from gdbheapx.allocators.records import HeapArenas
@@ -252,7 +252,7 @@ class Heap:
         """Run one SELECT over blocks, owners, arenas, classes, threads and leaks with DuckDB; not available inside gdb."""
         if self._name == IN_GDB:
             raise HeapxError("query is answered outside gdb", "gdbheapx.open(pid=...) or open(core=...) there", code=SHELL_ONLY)
-        from gdbheapx import addon_loader
+        from gdbheapx.common import addon_loader
 
         asking = addon_loader.load_capability("rows", "query")
         found: List[runner.Found] = []

@@ -5,12 +5,13 @@ import os
 import sys
 from typing import TYPE_CHECKING, Callable, List, NoReturn, Optional, Sequence
 
-from gdbheapx import addon_loader, invocation
-from gdbheapx.errors import HeapxError, Interrupted, UsageError
-from gdbheapx.files import open_standard
-from gdbheapx.global_options import COMMAND, DUMPED, FD, GLOBALS, SCREEN, STANDS_BY, Wrong, pack_words, split_words
+from gdbheapx import invocation
+from gdbheapx.common import addon_loader
+from gdbheapx.common.errors import HeapxError, Interrupted, UsageError
+from gdbheapx.common.files import open_standard
+from gdbheapx.common.global_options import COMMAND, DUMPED, FD, GLOBALS, SCREEN, STANDS_BY, Wrong, pack_words, split_words
+from gdbheapx.common.problems import GDB_MISSING, NO_TARGET
 from gdbheapx.invocation import Invocation
-from gdbheapx.problems import GDB_MISSING, NO_TARGET
 
 if TYPE_CHECKING:
     from gdbheapx.inferior.live.keeper import Keeper
@@ -34,7 +35,7 @@ def named_gdb(given: Optional[str]) -> Optional[str]:
 
 def find_gdb(given: Optional[str]) -> Optional[str]:
     """The gdb to run."""
-    from gdbheapx.child_python import find_program
+    from gdbheapx.common.child_python import find_program
 
     name = named_gdb(given) or "gdb"
     return None if name == NO_GDB else find_program(name)
@@ -271,7 +272,7 @@ def run_here(asking: Invocation, refused: Optional[HeapxError] = None) -> int:
     from gdbheapx import direct
 
     if not (invocation.changes_process(asking.parsed) or asking.command.repeats):
-        from gdbheapx.budget import limit_look
+        from gdbheapx.common.budget import limit_look
 
         limit_look()
     ended = direct.run_direct(asking, print_error, refused)

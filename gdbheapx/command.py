@@ -13,13 +13,13 @@ import sys
 from types import ModuleType
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, NoReturn, Optional, Sequence, Tuple, Union
 
-from gdbheapx import addon_loader
-from gdbheapx.catalogue import ALIASES, file_of
-from gdbheapx.errors import Unevaluated, UsageError
-from gdbheapx.global_options import ENDS
-from gdbheapx.hints import Write, hint_about, hint_run, quote_word, write_alone
+from gdbheapx.common import addon_loader
+from gdbheapx.common.catalogue import ALIASES, file_of
+from gdbheapx.common.errors import Unevaluated, UsageError
+from gdbheapx.common.global_options import ENDS
+from gdbheapx.common.hints import Write, hint_about, hint_run, quote_word, write_alone
+from gdbheapx.common.stops import READ_STOP_S, Reads
 from gdbheapx.session import Session
-from gdbheapx.stops import READ_STOP_S, Reads
 
 Evaluate = Callable[[str], int]
 """Gives the address that a debugger's expression has; UsageError where it has none."""
@@ -428,7 +428,7 @@ def column_of(record: Callable[[], Any]) -> Callable[[str], str]:
     """The type of --sort: a column of the record by its heading as shown, or by its name in JSON. `record` imports it."""
 
     def named(text: str) -> str:
-        from gdbheapx.columns import columns_of
+        from gdbheapx.common.columns import columns_of
 
         fields = {column.heading: column.field for column in columns_of(record()) if column.heading}
         names = {field.replace("_bytes", ""): field for field in fields.values()}

@@ -11,14 +11,14 @@ import signal
 from typing import Callable, List, Optional, cast
 
 from gdbheapx import output, runner
-from gdbheapx.errors import HeapxError
-from gdbheapx.global_options import DUMPED, GLOBALS, UNPACKED, GlobalOptions, pack_words, unpack_words
+from gdbheapx.common.errors import HeapxError
+from gdbheapx.common.global_options import DUMPED, GLOBALS, UNPACKED, GlobalOptions, pack_words, unpack_words
+from gdbheapx.common.problems import FILE_NOT_FOUND, FILE_UNREADABLE, GDB_MISSING, WRONG_FILE
 from gdbheapx.inferior.base import Target
 from gdbheapx.inferior.elf.file import ElfFile
 from gdbheapx.inferior.source import CoreSource, TargetSource
 from gdbheapx.inferior.target import DEBUG_DIRECTORY, ElfTarget
 from gdbheapx.invocation import Invocation
-from gdbheapx.problems import FILE_NOT_FOUND, FILE_UNREADABLE, GDB_MISSING, WRONG_FILE
 
 
 def open_source(asked: GlobalOptions) -> TargetSource:
@@ -37,7 +37,7 @@ def open_source(asked: GlobalOptions) -> TargetSource:
         raise HeapxError("the executable %s is not an ELF file" % asked.exe, hint, code=WRONG_FILE)
     if asked.core is None:
         if asked.pid and os.environ.get(DUMPED):
-            from gdbheapx.addon_loader import load_capability
+            from gdbheapx.common.addon_loader import load_capability
 
             dumped: TargetSource = load_capability("dumped", "capture").DumpedSource(asked.pid, int(os.environ[DUMPED]))
             return dumped

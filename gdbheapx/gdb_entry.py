@@ -11,10 +11,10 @@ import signal
 import threading
 from typing import Any, Callable, List, NoReturn, Optional
 
+from gdbheapx.common.errors import HeapxError
+from gdbheapx.common.global_options import COMMAND, FD, GLOBALS, SCREEN, GlobalOptions, split_words, unpack_words
 from gdbheapx.direct import debug_directories, open_source
-from gdbheapx.errors import HeapxError
 from gdbheapx.gdb_process import BEGUN, CODES, INTERRUPTED, STARTED, STATE
-from gdbheapx.global_options import COMMAND, FD, GLOBALS, SCREEN, GlobalOptions, split_words, unpack_words
 from gdbheapx.inferior.base import Target
 from gdbheapx.inferior.gdb import target as gdb_target
 from gdbheapx.inferior.live.tracer import end_with_parent
@@ -130,7 +130,8 @@ def serve_command(out: StandardOutput, command: str, status: GdbStatus) -> int:
             raise refusals[0]
         return opened[0]
 
-    from gdbheapx import budget, invocation, runner
+    from gdbheapx import invocation, runner
+    from gdbheapx.common import budget
 
     parsed = invocation.handed_over(command)
     if not invocation.changes_process(parsed):

@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING, Callable, Dict, List, Optional, Sequence, Set, Tuple
 
 if TYPE_CHECKING:
-    from gdbheapx.errors import HeapxError
+    from gdbheapx.common.errors import HeapxError
 
 STATE = "GDBHEAPX_STATE"
 """The variable with the descriptor on which gdb_entry.py reports how far it got."""
@@ -146,8 +146,8 @@ def explain_exit(gdb: str, status: int, started: bool, sent: Set[int]) -> "Heapx
     """Return the cause of a missing answer, and the next step."""
     import signal
 
-    from gdbheapx.errors import HeapxError, Interrupted
-    from gdbheapx.problems import GDB_FAILED
+    from gdbheapx.common.errors import HeapxError, Interrupted
+    from gdbheapx.common.problems import GDB_FAILED
 
     number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
     code = os.WEXITSTATUS(status) if not number else 0

@@ -6,9 +6,9 @@ import re
 import stat
 from typing import Callable, List, NoReturn, Sequence
 
-from gdbheapx.errors import HeapxError, UsageError
+from gdbheapx.common.errors import HeapxError, UsageError
+from gdbheapx.common.problems import CANNOT_WRITE
 from gdbheapx.output import OutputFile
-from gdbheapx.problems import CANNOT_WRITE
 
 MARK = b"# written by `gdbheapx gdbinit --install`; `gdbheapx gdbinit --remove` takes it away"
 BLOCK = re.compile(rb"^" + re.escape(MARK) + rb"\nsource ([^\n]*)(?:\n|\Z)", re.MULTILINE)
@@ -64,7 +64,7 @@ def startup_files() -> List[str]:
 
 def read_startup_file(path: str) -> bytes:
     """Return the text of a start-up file. HeapxError if it cannot be read whole or is not a file."""
-    from gdbheapx.files import open_regular
+    from gdbheapx.common.files import open_regular
 
     try:
         with open(open_regular(path), "rb") as file:

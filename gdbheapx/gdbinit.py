@@ -99,7 +99,7 @@ class HeapxPrefix(gdb.Command):
 
 def show_help(words: List[str]) -> None:
     """`heapx help`, `heapx help COMMAND`."""
-    from gdbheapx.errors import UsageError
+    from gdbheapx.common.errors import UsageError
 
     names = [word for word in words if word != "help" and not word.startswith("-")]
     try:
@@ -135,7 +135,7 @@ class HeapxCommand(gdb.Command):
 def complete_values(flag: str) -> List[str]:
     """The allocators, or arenas, of what gdb has selected that are found in a second; none where nothing is selected or it runs."""
     from gdbheapx import api
-    from gdbheapx.errors import HeapxError
+    from gdbheapx.common.errors import HeapxError
 
     try:
         if flag == help_pages.ALLOCATOR:
@@ -149,7 +149,7 @@ def complete_values(flag: str) -> List[str]:
 def run_words(words: List[str]) -> Any:
     """Run a command on what gdb has selected; gives runner.Ended."""
     from gdbheapx import runner
-    from gdbheapx.global_options import command_first
+    from gdbheapx.common.global_options import command_first
     from gdbheapx.inferior.gdb import target as gdb_target
 
     def fail(line: str) -> None:

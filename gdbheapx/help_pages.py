@@ -6,8 +6,8 @@ import re
 from typing import Callable, Dict, Iterable, List, Mapping, Sequence, Union
 
 from gdbheapx import command
-from gdbheapx.catalogue import ALIASES, FIRST, GROUPS, INTERNALS
 from gdbheapx.command import ADDRESSES, ADVANCED, COMMON, SHORT_STOP, Argument, Command, Switch
+from gdbheapx.common.catalogue import ALIASES, FIRST, GROUPS, INTERNALS
 
 SHELL, ELSEWHERE = "gdbheapx", "heapx"
 """The name of the program in a shell; inside gdb the target is gdb's."""

@@ -7,8 +7,8 @@ from typing import Callable, Dict, Iterable, List, NamedTuple, Optional, Sequenc
 
 from gdbheapx import command as declared
 from gdbheapx.command import COMMANDS, Command, Options, ParsedCommand
-from gdbheapx.errors import HeapxError, UsageError
-from gdbheapx.global_options import (
+from gdbheapx.common.errors import HeapxError, UsageError
+from gdbheapx.common.global_options import (
     MOST_PIDS,
     UNPACKED,
     GlobalOptions,
@@ -73,9 +73,9 @@ def nothing_called(name: str) -> UsageError:
 def prepare_core(core: str, max_seconds: Optional[float] = None) -> Optional[HeapxError]:
     """Fetch a core that a URL names, and unpack a compressed one; the error where that fails. What is no core, or cannot be opened, is
     reported when it is read."""
-    from gdbheapx.budget import LEAST_S
+    from gdbheapx.common.budget import LEAST_S
+    from gdbheapx.common.problems import CANNOT_UNPACK
     from gdbheapx.inferior import core_file
-    from gdbheapx.problems import CANNOT_UNPACK
 
     until = float("inf") if max_seconds is None else time.monotonic() + max(max_seconds, LEAST_S)
     os.environ.pop(UNPACKED, None)

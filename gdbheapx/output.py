@@ -6,11 +6,11 @@ import stat
 import time
 from typing import IO, Any, Callable, List, Mapping, NamedTuple, Optional, Tuple, Union
 
-from gdbheapx import files
-from gdbheapx.errors import HeapxError
-from gdbheapx.files import HANDLE, MAX_LINKS, open_unnamed, temporary_folder, walk_path
+from gdbheapx.common import files
+from gdbheapx.common.errors import HeapxError
+from gdbheapx.common.files import HANDLE, MAX_LINKS, open_unnamed, temporary_folder, walk_path
+from gdbheapx.common.problems import CANNOT_WRITE, UNSAFE_PATH
 from gdbheapx.kernel.common import watchdog
-from gdbheapx.problems import CANNOT_WRITE, UNSAFE_PATH
 
 Write = Callable[[str], Any]
 Check = Callable[[], None]

@@ -3,10 +3,11 @@
 import shlex
 from typing import Any, Callable, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx import addon_loader, command
-from gdbheapx.errors import HeapxError, UsageError
-from gdbheapx.hints import AGAIN, ALONE, TARGETS, quote_word, write_alone
-from gdbheapx.problems import ADDON_MISSING
+from gdbheapx import command
+from gdbheapx.common import addon_loader
+from gdbheapx.common.errors import HeapxError, UsageError
+from gdbheapx.common.hints import AGAIN, ALONE, TARGETS, quote_word, write_alone
+from gdbheapx.common.problems import ADDON_MISSING
 
 SHELL, IN_GDB = "gdbheapx", "heapx"
 """The name of the command in a shell, and of the one that gdb has."""

@@ -7,18 +7,19 @@ import time
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
-from gdbheapx import __version__, addon_loader, command, hints, place, problems, stops, units
+from gdbheapx import __version__, command, place
 from gdbheapx import kernel as kernels
-from gdbheapx.budget import MOST_STEPS, WORK, Budget, Interrupts, Progress, never_expires
 from gdbheapx.command import CommandAnswer, TextStyle
-from gdbheapx.errors import HeapxError, Interrupted, Refusal, StopOver, UsageError
+from gdbheapx.common import addon_loader, hints, problems, stops, units
+from gdbheapx.common.budget import MOST_STEPS, WORK, Budget, Interrupts, Progress, never_expires
+from gdbheapx.common.errors import HeapxError, Interrupted, Refusal, StopOver, UsageError
+from gdbheapx.common.model import AllocatorInfo, Problem
+from gdbheapx.common.stops import Reads
 from gdbheapx.inferior.base import Identity, Target
 from gdbheapx.kernel.common import watchdog
-from gdbheapx.model import AllocatorInfo, Problem
 from gdbheapx.output import CannotWrite, Screen, Sink, Spool, Write
 from gdbheapx.place import IN_GDB, SHELL
 from gdbheapx.session import Session
-from gdbheapx.stops import Reads
 
 if TYPE_CHECKING:
     from gdbheapx.copying import Copying, RunningCopy

@@ -3,14 +3,14 @@
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Protocol, Tuple, TypeVar
 
 from gdbheapx import kernel as kernels
-from gdbheapx import problems
-from gdbheapx.budget import Budget, allowed_bytes
-from gdbheapx.errors import HeapxError
+from gdbheapx.common import problems
+from gdbheapx.common.budget import Budget, allowed_bytes
+from gdbheapx.common.errors import HeapxError
+from gdbheapx.common.model import Problem
+from gdbheapx.common.problems import NO_TARGET, ProblemCode, Severity
+from gdbheapx.common.stops import COUNTED_BYTES, GIB, READ_STOP_S, Reads, StoppedProcess, format_prediction, in_stop, predict_ms
+from gdbheapx.common.units import SentenceSize, make_sentence
 from gdbheapx.inferior.base import Target
-from gdbheapx.model import Problem
-from gdbheapx.problems import NO_TARGET, ProblemCode, Severity
-from gdbheapx.stops import COUNTED_BYTES, GIB, READ_STOP_S, Reads, StoppedProcess, format_prediction, in_stop, predict_ms
-from gdbheapx.units import SentenceSize, make_sentence
 
 if TYPE_CHECKING:
     from gdbheapx.allocators.discovery import Discovery, Heaps

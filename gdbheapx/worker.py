@@ -5,11 +5,11 @@ import signal
 from typing import TYPE_CHECKING, Callable, Optional, Tuple
 
 from gdbheapx import gdb_process
-from gdbheapx.budget import goes_first
-from gdbheapx.errors import HeapxError, Interrupted
-from gdbheapx.files import open_unnamed
+from gdbheapx.common.budget import goes_first
+from gdbheapx.common.errors import HeapxError, Interrupted
+from gdbheapx.common.files import open_unnamed
+from gdbheapx.common.problems import CANNOT_WRITE
 from gdbheapx.inferior.live.tracer import end_with_parent
-from gdbheapx.problems import CANNOT_WRITE
 
 if TYPE_CHECKING:
     from gdbheapx.invocation import Invocation

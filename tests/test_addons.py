@@ -1,6 +1,6 @@
 """Any add-on can be deleted: in a copy of the checkout without it, the core answers, and a command that is gone says how to get it.
 
-Files: addon_loader.py.
+Files: common/addon_loader.py.
 """
 
 import ast
@@ -17,7 +17,7 @@ from typing import Callable, Iterator, List, NamedTuple, Sequence
 
 import pytest
 
-from gdbheapx import catalogue
+from gdbheapx.common import catalogue
 from gdbheapx.kernel import build
 from tests.support import compilers, mimallocs
 from tests.support.gcores import gcore
@@ -52,7 +52,8 @@ print(*sorted(name for name in sys.modules if name.startswith("gdbheapx.addons."
 
 HELPS = """
 import re, sys
-from gdbheapx import catalogue, command, help_pages
+from gdbheapx import command, help_pages
+from gdbheapx.common import catalogue
 command.load_commands()
 gone = {name.replace("_", "-") for addon in sys.argv[1].split(",") for name in catalogue.ADDON_COMMANDS[addon]}
 gone |= {older for older, (newer, _) in catalogue.ALIASES.items() if newer in gone}

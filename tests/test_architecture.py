@@ -9,25 +9,29 @@ from typing import Iterator, List, NamedTuple, Set
 
 import pytest
 
-from gdbheapx import allocators, catalogue
+from gdbheapx import allocators
+from gdbheapx.common import catalogue
 from tools import arrows
 
 pytestmark = [pytest.mark.once, pytest.mark.first]  # reads the sources
 
 ROOT = Path(__file__).parents[1]
-SHARED = {"addon_loader", "arch", "errors", "hints", "problems", "model", "ranges", "units", "columns", "verdict", "findings", "files", "apart", "budget", "stops", "kernel", "child_python", "__version__"}
-ENTRY = {"api", "catalogue", "cli", "command", "copying", "direct", "gdb_entry", "gdb_startup", "gdbinit", "help_pages", "invocation", "output", "place", "runner", "session", "worker"}
+SHARED = {"common", "arch", "kernel", "__version__"}
+GROUND = {"common", "arch", "packs"}
+"""Below everything else."""
+ENTRY = {"api", "cli", "command", "copying", "direct", "gdb_entry", "gdb_startup", "gdbinit", "help_pages", "invocation", "output", "place", "runner", "session", "worker"}
 ALLOWED = {
     "inferior": {"inferior"},
     "layout": {"inferior", "layout", "packs"},
     "allocators": {"inferior", "allocators"},
-    "arch": {"arch"},
+    "common": {"common"},
+    "arch": {"arch", "common"},
     "packs": {"packs"},
     "glibc": {"inferior", "layout", "allocators", "glibc"},
     "jemalloc": {"inferior", "layout", "allocators", "jemalloc"},
     "analysis": {"inferior", "allocators", "analysis", "session"},
-    "snapshot": {"inferior", "allocators", "analysis", "session", "command", "catalogue", "invocation", "output", "snapshot"},
-    "report": {"allocators", "analysis", "report", "catalogue", "command", "snapshot"},
+    "snapshot": {"inferior", "allocators", "analysis", "session", "command", "output", "snapshot"},
+    "report": {"allocators", "analysis", "report", "command", "snapshot"},
     "addons": set(),
     "addons/allocators": {"inferior", "allocators", "addons/allocators"},
     "addons/views": {"allocators", "analysis", "snapshot", "report", "session", "command", "runner", "output", "invocation", "place", "worker", "api", "addons/views"},
@@ -183,7 +187,7 @@ def test_one_file_of_the_core_loads_addons() -> None:
     """No other file names a module of an add-on, not even for its types, so that any folder of addons/ can be deleted."""
     assert not [one for one in every_import() if one.module.startswith("gdbheapx." + ADDONS) and not one.file.startswith(ADDONS + "/")]
     named = {label(path) for path in files() if re.search(r"gdbheapx\.%s\b" % ADDONS, path.read_text()) and not label(path).startswith(ADDONS + "/")}
-    assert named == {"addon_loader.py"}
+    assert named == {"common/addon_loader.py"}
 
 
 def test_addons_do_not_know_each_other() -> None:
@@ -230,7 +234,7 @@ def test_left_does_not_know_right(name: str) -> None:
         parts = one.module.split(".")
         if folder(one.file) != name or parts[0] != "gdbheapx" or len(parts) < 2:
             continue
-        allowed = ALLOWED.get(name, set()) | SHARED
+        allowed = ALLOWED.get(name, set()) | (set() if name in GROUND else SHARED)
         if imported(one.module) not in allowed:
             wrong.append("%s:%d imports %s" % (one.file, one.line, one.module))
     assert not wrong
@@ -253,7 +257,7 @@ NAMED_BY = {"decay": "decay", "purge": "purge", "tickers": "tickers", "trim": "t
 """Commands and the capability behind them. Where one allocator alone has it, the help may name that one."""
 
 
-NAMING = ("allocators/__init__.py", "allocators/fingerprints.py", "allocators/measured.py", "catalogue.py", "addons/allocators/__init__.py", "addons/allocators/gates.py")
+NAMING = ("allocators/__init__.py", "allocators/fingerprints.py", "allocators/measured.py", "common/catalogue.py", "addons/allocators/__init__.py", "addons/allocators/gates.py")
 """Files that put allocators together: the registry, what is known of them before they are imported, what was measured."""
 
 
@@ -433,7 +437,7 @@ def test_importing_opens_nothing() -> None:
 
 STARTS = "Popen|run|call|check_call|check_output|getoutput|getstatusoutput|system|popen|posix_spawnp?|spawn[lv]p?e?|exec[lv]p?e?|which"
 STARTING = {
-    "child_python.py",  # Python
+    "common/child_python.py",  # Python
     "gdb_process.py",  # gdb
     "inferior/live/tracer.py",  # /bin/sh
     "addons/monitor/capture/turn.py",  # what the kernel would have started
@@ -451,7 +455,7 @@ def test_one_file_starts_an_interpreter() -> None:
                 of_python.add(label(path))
             if isinstance(node, ast.Call) and re.match(r"(subprocess|os|shutil)\.(%s)$" % STARTS, ast.unparse(node.func)):
                 starting.add(label(path))
-    assert of_python == {"child_python.py", "inferior/live/tracer.py"}  # sh has a -c, too
+    assert of_python == {"common/child_python.py", "inferior/live/tracer.py"}  # sh has a -c, too
     assert starting == STARTING
 
 

@@ -111,7 +111,7 @@ def test_an_sdist_is_the_same_each_time(made: Made, tmp_path: Path, monkeypatch:
 def test_the_sdist_runs_its_tests(made: Made, tmp_path: Path) -> None:
     """Unpacked elsewhere, tests run with the sources beside them: some that start nothing, as all would."""
     tree = make_dist.unpack(made.sdist, tmp_path)
-    words = ["-q", "-p", "no:cacheprovider", "tests/unit/test_units.py", "tests/unit/test_problems.py", "tests/unit/packs"]
+    words = ["-q", "-p", "no:cacheprovider", "tests/unit/common/test_units.py", "tests/unit/common/test_problems.py", "tests/unit/packs"]
     done = subprocess.run([sys.executable, "-m", "pytest", *words], cwd=tree, env=outside(), capture_output=True, text=True)
     assert done.returncode == 0 and str(ROOT) + "/" not in done.stdout, done.stdout[-3000:]
 

@@ -77,12 +77,12 @@ def test_what_unit_tests_run_is_counted(tmp_path: Path) -> None:
     pytest.importorskip("coverage")
     counted = []
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    for chosen in ("tests/unit/test_units.py", "tests/test_matrix.py::test_only_the_last_row_moves"):
+    for chosen in ("tests/unit/common/test_units.py", "tests/test_matrix.py::test_only_the_last_row_moves"):
         code = "import pathlib, sys, pytest; from tools import covered; covered.FOLDER = pathlib.Path(sys.argv[1]); pytest.main(sys.argv[2:], plugins=[covered])"
         words = [sys.executable, "-c", code, str(tmp_path / "data"), "-q", "-p", "no:cacheprovider", "-p", "no:xdist", chosen]
         said = subprocess.run(words, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True).stdout
         assert " passed" in said, said
         rows = json.loads((tmp_path / "data" / "report.json").read_text())["files"]
-        assert "gdbheapx/analysis" in said and rows["gdbheapx/problems.py"]["summary"]["covered_lines"] > 0, "imported by conftest.py"
-        counted.append(rows["gdbheapx/units.py"]["summary"]["covered_lines"])
+        assert "gdbheapx/analysis" in said and rows["gdbheapx/common/problems.py"]["summary"]["covered_lines"] > 0, "imported by conftest.py"
+        counted.append(rows["gdbheapx/common/units.py"]["summary"]["covered_lines"])
     assert counted[0] > counted[1], counted

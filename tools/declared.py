@@ -70,8 +70,8 @@ def common() -> List[Option]:
 
 def shell() -> List[Option]:
     """The options of the command line, from the help, which is what a user sees."""
-    from gdbheapx.global_options import FLAGS as without
-    from gdbheapx.global_options import SHORT, VALUES
+    from gdbheapx.common.global_options import FLAGS as without
+    from gdbheapx.common.global_options import SHORT, VALUES
     from gdbheapx.help_pages import GLOBAL
 
     options = []

@@ -30,10 +30,10 @@ RECORDS = (
     ("Diff", "gdbheapx/snapshot/diff.py"),
     ("DiffChange", "gdbheapx/snapshot/diff.py"),
     ("Rows", "gdbheapx/api.py"),
-    ("ThreadCache", "gdbheapx/model.py"),
-    ("HistogramRow", "gdbheapx/model.py"),
-    ("Problem", "gdbheapx/model.py"),
-    ("AllocatorInfo", "gdbheapx/model.py"),
+    ("ThreadCache", "gdbheapx/common/model.py"),
+    ("HistogramRow", "gdbheapx/common/model.py"),
+    ("Problem", "gdbheapx/common/model.py"),
+    ("AllocatorInfo", "gdbheapx/common/model.py"),
 )
 """What answers are made of: name, and the file that declares it."""
 

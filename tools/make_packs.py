@@ -21,7 +21,7 @@ from elftools.elf.elffile import ELFFile
 from elftools.elf.enums import ENUM_E_MACHINE
 
 from gdbheapx.arch import of_elf
-from gdbheapx.errors import HeapxError
+from gdbheapx.common.errors import HeapxError
 from gdbheapx.glibc.detect import STRUCTS
 from gdbheapx.inferior.elf.dwarf import TypeWalk
 from gdbheapx.jemalloc import layouts, traces

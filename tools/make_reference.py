@@ -58,7 +58,7 @@ a terminal in one line that goes away, in a log after 2, 4, 8 seconds and so on.
 
 def page() -> str:
     """The whole page."""
-    from gdbheapx.catalogue import ALIASES
+    from gdbheapx.common.catalogue import ALIASES
     from gdbheapx.help_pages import GLOBAL, USAGE, newer_flags
 
     out: List[str] = [HEAD, SHELL % (USAGE + "\n" + GLOBAL)]
@@ -103,7 +103,7 @@ or null). `code` is one of these, or one of a problem above that leaves nothing 
 def codes() -> List[str]:
     """Every code by its nature; those that only errors have, with their meanings."""
     from gdbheapx.allocators import list_allocator_modules
-    from gdbheapx.problems import KNOWN, Severity
+    from gdbheapx.common.problems import KNOWN, Severity
 
     for entry in list_allocator_modules():
         importlib.import_module(entry.rpartition(".")[0] + ".codes")

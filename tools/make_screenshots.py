@@ -9,8 +9,8 @@ import tempfile
 from pathlib import Path
 
 from demo import run
-from gdbheapx import global_options
 from gdbheapx.addons.views.explore import command as exploring
+from gdbheapx.common import global_options
 from tests.support.browser import CHROMIUM, Browser
 
 IMAGES = run.HERE.parent / "docs" / "images"

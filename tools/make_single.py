@@ -9,7 +9,7 @@ import json
 import os
 import sys
 
-from gdbheapx import catalogue
+from gdbheapx.common import catalogue
 from gdbheapx.kernel import build
 from gdbheapx.kernel.common.library import C_FILES, SOURCE_ID, pack_bytes
 from tools import libraries
@@ -63,7 +63,7 @@ class GdbheapxFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         if module.__name__ == "gdbheapx.commands":
             module.EMBEDDED = [name.split(".")[-1] + ".py" for name in GDBHEAPX_SINGLE if name.startswith("gdbheapx.commands.")]
         exec(compile(text, module.__file__, "exec"), module.__dict__)
-        if module.__name__ == "gdbheapx.child_python":
+        if module.__name__ == "gdbheapx.common.child_python":
             module.SINGLE = GDBHEAPX_PATH
         if module.__name__ == "gdbheapx.packs":
             module.EMBEDDED.update(GDBHEAPX_PACKS)

@@ -2,10 +2,10 @@
 
 from typing import Dict, Iterable, Tuple
 
-from gdbheapx.errors import HeapxError
+from gdbheapx.common.errors import HeapxError
+from gdbheapx.common.problems import MISSING_SYMBOLS
 from gdbheapx.glibc.detect import NEEDED
 from gdbheapx.inferior.base import TypeSet
-from gdbheapx.problems import MISSING_SYMBOLS
 
 VARIABLES = ("main_arena", "mp_", "__curbrk")
 THREAD_LOCALS = ("tcache", "thread_arena")

@@ -3,10 +3,10 @@
 import re
 from typing import Dict, Iterable, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.errors import HeapxError
+from gdbheapx.common.errors import HeapxError
+from gdbheapx.common.problems import MISSING_SYMBOLS
 from gdbheapx.inferior.base import TypeSet
 from gdbheapx.jemalloc.symbols import PUBLIC_VARIABLES
-from gdbheapx.problems import MISSING_SYMBOLS
 
 _STATICS = """
     a0 b0 bt2gctx config_malloc_conf ctl_arenas ctl_initialized ctl_mtx ctl_stats cum_gctxs dirty_decay_ms_default dss_base dss_exhausted

@@ -7,7 +7,7 @@ docstrings have the figures. Making a pack needs every unit of the file, where d
 import struct
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
-from gdbheapx.files import open_regular
+from gdbheapx.common.files import open_regular
 from gdbheapx.inferior.elf.dwarf import RawMember, RawType, TypeReader
 
 QUALIFIERS = ("DW_TAG_const_type", "DW_TAG_volatile_type", "DW_TAG_restrict_type", "DW_TAG_atomic_type")

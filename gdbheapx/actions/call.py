@@ -3,21 +3,22 @@
 import time
 from typing import TYPE_CHECKING, Any, Callable, Dict, FrozenSet, Iterator, List, Optional, Sequence, Tuple, TypeVar, Union
 
-from gdbheapx import allocators, problems
+from gdbheapx import allocators
 from gdbheapx.actions import preflight
 from gdbheapx.actions.preflight import Sandbox, measure_process
 from gdbheapx.allocators.discovery import FoundInstance
 from gdbheapx.allocators.heap import AllocatorInstance
 from gdbheapx.allocators.plan import ALL, Acted, Change, DryRun, Portion, Predicted, require_returning, say_resident
 from gdbheapx.allocators.records import Answered, Returning
-from gdbheapx.child_python import find_program
 from gdbheapx.command import Options
-from gdbheapx.errors import HeapxError, Refusal
+from gdbheapx.common import problems
+from gdbheapx.common.child_python import find_program
+from gdbheapx.common.errors import HeapxError, Refusal
+from gdbheapx.common.problems import CALL_REFUSED
+from gdbheapx.common.stops import Reads, format_lasting
+from gdbheapx.common.units import SentenceSize, make_cells
 from gdbheapx.inferior.live import procfs
-from gdbheapx.problems import CALL_REFUSED
 from gdbheapx.session import Session
-from gdbheapx.stops import Reads, format_lasting
-from gdbheapx.units import SentenceSize, make_cells
 
 if TYPE_CHECKING:
     from gdbheapx.actions.gdb_control import GdbControl

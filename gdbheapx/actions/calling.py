@@ -10,18 +10,18 @@ import re
 import time
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, NoReturn, Optional, Sequence, Tuple, TypeVar
 
-from gdbheapx import problems
 from gdbheapx.actions import preflight
 from gdbheapx.actions.finisher import Standby, kept_alive
 from gdbheapx.actions.preflight import Objection, Sandbox, measure_process
 from gdbheapx.allocators.plan import Acted, Caller, CurePlan, Plan, Predicted, Span, in_time
-from gdbheapx.budget import Budget
-from gdbheapx.errors import Busy, HeapxError, OutOfTime, Refusal, StopOver
-from gdbheapx.hints import hint_command
+from gdbheapx.common import problems
+from gdbheapx.common.budget import Budget
+from gdbheapx.common.errors import Busy, HeapxError, OutOfTime, Refusal, StopOver
+from gdbheapx.common.hints import hint_command
+from gdbheapx.common.problems import STOP_LIMIT
+from gdbheapx.common.units import count_noun, format_number
 from gdbheapx.inferior.base import CallOutcome, Mapping, Module, StoppedThread
 from gdbheapx.inferior.target import ElfTarget
-from gdbheapx.problems import STOP_LIMIT
-from gdbheapx.units import count_noun, format_number
 
 if TYPE_CHECKING:
     from gdbheapx.actions.gdb_control import GdbControl

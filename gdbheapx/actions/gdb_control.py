@@ -6,11 +6,12 @@ import signal
 import time
 from typing import Dict, List, Optional, Sequence, Tuple
 
-from gdbheapx import problems
 from gdbheapx.arch import Calling
-from gdbheapx.budget import NEVER
-from gdbheapx.errors import HeapxError
-from gdbheapx.hints import hint_about
+from gdbheapx.common import problems
+from gdbheapx.common.budget import NEVER
+from gdbheapx.common.errors import HeapxError
+from gdbheapx.common.hints import hint_about
+from gdbheapx.common.problems import GDB_FAILED
 from gdbheapx.inferior.base import CallOutcome, Frame, Module, StoppedThread
 from gdbheapx.inferior.gdb import inferior as gdb_inferior
 from gdbheapx.inferior.gdb.inferior import GdbError
@@ -19,7 +20,6 @@ from gdbheapx.inferior.live import procfs, tracer
 from gdbheapx.inferior.live.keeper import Priority
 from gdbheapx.inferior.live.tracer import CallWatchdog, DeferredSignals, SignalMask, end_with_parent
 from gdbheapx.kernel.common import watchdog
-from gdbheapx.problems import GDB_FAILED
 
 AT_BASE = 7
 """Entry of the auxiliary vector (getauxval(3)): where the dynamic linker is loaded."""

@@ -13,15 +13,15 @@ import time
 import warnings
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
-from gdbheapx import problems
 from gdbheapx.allocators.plan import Change, Measure, SystemCall
-from gdbheapx.errors import HeapxError, Refusal
+from gdbheapx.common import problems
+from gdbheapx.common.errors import HeapxError, Refusal
+from gdbheapx.common.problems import GDB_MISSING, NOT_CONFIRMED, NOT_LIVE
 from gdbheapx.inferior.base import Target
 from gdbheapx.inferior.live import procfs, seccomp
 from gdbheapx.inferior.live.seccomp import DISABLED, STRICT, SeccompRules
 from gdbheapx.inferior.live.tracer import UNSTOPPABLE
 from gdbheapx.inferior.target import ElfTarget
-from gdbheapx.problems import GDB_MISSING, NOT_CONFIRMED, NOT_LIVE
 from gdbheapx.session import Session
 
 if TYPE_CHECKING:

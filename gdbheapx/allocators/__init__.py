@@ -4,9 +4,9 @@ import importlib
 import sys
 from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Mapping, Sequence, Union
 
-from gdbheapx import addon_loader
-from gdbheapx.errors import HeapxError
-from gdbheapx.problems import NOT_IN_SNAPSHOT, SNAPSHOT_DAMAGED
+from gdbheapx.common import addon_loader
+from gdbheapx.common.errors import HeapxError
+from gdbheapx.common.problems import NOT_IN_SNAPSHOT, SNAPSHOT_DAMAGED
 
 if TYPE_CHECKING:
     from gdbheapx.allocators.fingerprints import Gate

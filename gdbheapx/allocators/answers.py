@@ -5,13 +5,13 @@ from array import array
 from typing import Annotated, Any, Callable, Container, Iterable, List, Mapping, NamedTuple, Optional, Protocol, Sequence, Tuple
 
 from gdbheapx.allocators.measured import Setting
-from gdbheapx.columns import IF_ANY, TEXT, Column, add_values
+from gdbheapx.common.columns import IF_ANY, TEXT, Column, add_values
+from gdbheapx.common.model import AllocatorInfo, Claim, HistogramRow, TargetAddress
+from gdbheapx.common.problems import Diagnostic, PartialSink, ProblemCode, Severity
+from gdbheapx.common.units import format_size
 from gdbheapx.inferior.base import Module, Target
 from gdbheapx.kernel.blocks.pages import APART, EDGE, HOLE, RESERVE, ROOM, PinShape
 from gdbheapx.kernel.blocks.stream import NO_ARENA, BlockShape, NativeBlocks
-from gdbheapx.model import AllocatorInfo, Claim, HistogramRow, TargetAddress
-from gdbheapx.problems import Diagnostic, PartialSink, ProblemCode, Severity
-from gdbheapx.units import format_size
 
 
 class Neighbour(NamedTuple):

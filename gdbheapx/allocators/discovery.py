@@ -6,15 +6,16 @@ here.
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
-from gdbheapx import addon_loader, allocators, problems
+from gdbheapx import allocators
 from gdbheapx.allocators import fingerprints
 from gdbheapx.allocators.heap import Allocator, AllocatorInstance
 from gdbheapx.allocators.records import Answered, HeapContext, Instance, Instances, NotRead, Returning, Unread
-from gdbheapx.errors import HeapxError, UsageError
-from gdbheapx.hints import hint_command
+from gdbheapx.common import addon_loader, problems
+from gdbheapx.common.errors import HeapxError, UsageError
+from gdbheapx.common.hints import hint_command
+from gdbheapx.common.model import AllocatorInfo
+from gdbheapx.common.problems import ALLOCATOR_UNREAD, NO_ALLOCATOR, OWNER_UNREAD, ProblemSink
 from gdbheapx.inferior.base import Module, Target
-from gdbheapx.model import AllocatorInfo
-from gdbheapx.problems import ALLOCATOR_UNREAD, NO_ALLOCATOR, OWNER_UNREAD, ProblemSink
 
 if TYPE_CHECKING:
     from gdbheapx.allocators.plan import Portion

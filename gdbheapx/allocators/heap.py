@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, FrozenSet, Generic, Itera
 
 from gdbheapx.allocators import records as shared
 from gdbheapx.allocators.fingerprints import Fingerprint
-from gdbheapx.columns import BYTES, IF_KNOWN, TEXT, Column, ColumnsTable, add_values, columns_of, sum_columns
-from gdbheapx.hints import hint_command
+from gdbheapx.common.columns import BYTES, IF_KNOWN, TEXT, Column, ColumnsTable, add_values, columns_of, sum_columns
+from gdbheapx.common.hints import hint_command
+from gdbheapx.common.model import AllocatorInfo, Check, Claim, HistogramRow, StepSentence, TargetAddress, ThreadCache
+from gdbheapx.common.units import SentenceSize, exact_share, make_sentence
 from gdbheapx.inferior.base import Target
 from gdbheapx.kernel.blocks.stream import CLASS_CACHED, CLASS_USED, EVERYTHING, BlockFilter, BlockShape, NativeBlocks
-from gdbheapx.model import AllocatorInfo, Check, Claim, HistogramRow, StepSentence, TargetAddress, ThreadCache
-from gdbheapx.units import SentenceSize, exact_share, make_sentence
 
 if TYPE_CHECKING:
     from gdbheapx.allocators.answers import AllocatorPlace, BrokenRule, Effect, Keeping, Meter, Reading, Requests
@@ -335,7 +335,7 @@ class Allocator(ABC, Generic[OneLocated, OneFacts]):
 
     def judge(self, facts: Sequence[OneFacts], around: shared.Surroundings) -> Sequence[shared.AllocatorJudgement]:
         """Verdicts on its heaps."""
-        from gdbheapx import findings, verdict
+        from gdbheapx.common import findings, verdict
 
         verdicts, way = [], self.returning
         steps = []

@@ -2,11 +2,11 @@
 
 from typing import List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx import findings
+from gdbheapx.common import findings
+from gdbheapx.common.model import CERTAIN, GUESS, LIKELY, Finding, StepSentence
+from gdbheapx.common.units import SentenceSize, format_share, make_sentence
+from gdbheapx.common.verdict import HUGE_PAGES_1_0, HUGE_SHARE, SMALL_BYTES, SMALL_HUGE_BYTES, WORTH_BYTES, HeapVerdict, of_lines
 from gdbheapx.inferior.base import HugePages
-from gdbheapx.model import CERTAIN, GUESS, LIKELY, Finding, StepSentence
-from gdbheapx.units import SentenceSize, format_share, make_sentence
-from gdbheapx.verdict import HUGE_PAGES_1_0, HUGE_SHARE, SMALL_BYTES, SMALL_HUGE_BYTES, WORTH_BYTES, HeapVerdict, of_lines
 
 HUGE, LOCKED, LAZY, UNTOLD = "huge pages", "locked memory", "MADV_FREE", "cause unknown"
 """Why it is there."""

@@ -5,7 +5,7 @@ A text of a setting is here alone: what has no case is advised nowhere.
 
 from typing import Collection, List, NamedTuple
 
-from gdbheapx import findings as codes
+from gdbheapx.common import findings as codes
 
 LEAST_SHARE = 10
 """Percent of RSS: what saved less in every program where it was tried for a cause is not advised for that cause."""

@@ -6,14 +6,14 @@ from abc import ABC, abstractmethod
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Protocol, Sequence, TypeVar
 
 from gdbheapx.allocators.records import Answered, HeapContext, Page, Returning
-from gdbheapx.budget import Budget
-from gdbheapx.columns import ColumnsTable
-from gdbheapx.errors import Busy, OutOfTime, Refusal, UsageError
-from gdbheapx.hints import hint_command
+from gdbheapx.common.budget import Budget
+from gdbheapx.common.columns import ColumnsTable
+from gdbheapx.common.errors import Busy, OutOfTime, Refusal, UsageError
+from gdbheapx.common.hints import hint_command
+from gdbheapx.common.model import AllocatorInfo
+from gdbheapx.common.problems import Diagnostic, PartialSink, ProblemCode, Severity
+from gdbheapx.common.units import Sentence, SentenceSize, make_cells
 from gdbheapx.inferior.base import Module, StoppedThread, Symbol, Target
-from gdbheapx.model import AllocatorInfo
-from gdbheapx.problems import Diagnostic, PartialSink, ProblemCode, Severity
-from gdbheapx.units import Sentence, SentenceSize, make_cells
 
 
 class Portion(NamedTuple):

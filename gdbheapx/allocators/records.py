@@ -2,14 +2,14 @@
 
 from typing import Annotated, Any, Callable, Dict, FrozenSet, Iterable, Mapping, NamedTuple, Optional, Protocol, Sequence, Tuple, Union
 
-from gdbheapx.budget import Budget
-from gdbheapx.columns import ColumnsTable
+from gdbheapx.common.budget import Budget
+from gdbheapx.common.columns import ColumnsTable
+from gdbheapx.common.model import AllocatorInfo, Claim, Finding, HeapSum, HistogramRow, Totals
+from gdbheapx.common.problems import PartialSink
+from gdbheapx.common.verdict import UNBOUNDED, HeapVerdict
 from gdbheapx.inferior.base import HugePages, Module, Target
 from gdbheapx.kernel.common.in_ram import Ram
 from gdbheapx.kernel.common.library import Kernel
-from gdbheapx.model import AllocatorInfo, Claim, Finding, HeapSum, HistogramRow, Totals
-from gdbheapx.problems import PartialSink
-from gdbheapx.verdict import UNBOUNDED, HeapVerdict
 
 Page = Iterable[Union[str, ColumnsTable]]
 """What a command shows, from top to bottom: sentences and tables."""

@@ -2,9 +2,9 @@
 
 from typing import AbstractSet, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple, Union
 
-from gdbheapx.columns import add_values
+from gdbheapx.common.columns import add_values
+from gdbheapx.common.model import TargetAddress
 from gdbheapx.inferior.base import Module
-from gdbheapx.model import TargetAddress
 
 ADDRESS, ITSELF, PUSHED, BEGIN, BEYOND = "address", "itself", "pushed", "begin", "beyond"
 STRING_BYTES = 16

@@ -2,7 +2,6 @@
 
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
-from gdbheapx import findings, problems, verdict
 from gdbheapx.allocators.heap import AllocatorInstance, plain_shape
 from gdbheapx.allocators.records import Facts
 from gdbheapx.analysis import memory_verdict, pins
@@ -17,16 +16,17 @@ from gdbheapx.analysis.reachability import dominance, heap_graph, leaks, owners,
 from gdbheapx.analysis.reachability.heap_graph import HeldByField, ManagedHeap, is_leak_unknown, lacks_holders
 from gdbheapx.analysis.reachability.owners import Owners
 from gdbheapx.analysis.split import Split, count_taken
-from gdbheapx.errors import HeapxError
-from gdbheapx.hints import hint_command
+from gdbheapx.common import findings, problems, verdict
+from gdbheapx.common.errors import HeapxError
+from gdbheapx.common.hints import hint_command
+from gdbheapx.common.model import GUESS, Finding, HistogramRow, SplitPart, StepSentence, TargetAddress
+from gdbheapx.common.ranges import Range, unite_ranges
+from gdbheapx.common.stops import Reads
+from gdbheapx.common.units import Sentence, SentenceSize, count_noun, format_share, join_sentences, make_sentence
+from gdbheapx.common.verdict import HELD_BY_PROGRAM, LEAKED_PERCENT, LEAKED_PERCENT_1_0, SMALL_BYTES, WORTH_BYTES, HeapVerdict
 from gdbheapx.kernel.blocks.graph import NativeSum
 from gdbheapx.kernel.blocks.pages import Cell, MapShape
-from gdbheapx.model import GUESS, Finding, HistogramRow, SplitPart, StepSentence, TargetAddress
-from gdbheapx.ranges import Range, unite_ranges
 from gdbheapx.session import Session
-from gdbheapx.stops import Reads
-from gdbheapx.units import Sentence, SentenceSize, count_noun, format_share, join_sentences, make_sentence
-from gdbheapx.verdict import HELD_BY_PROGRAM, LEAKED_PERCENT, LEAKED_PERCENT_1_0, SMALL_BYTES, WORTH_BYTES, HeapVerdict
 
 USED, FREE, OVERHEAD, ABSENT = "runtime-used", "runtime-free", "runtime-overhead", "not-in-ram"
 GARBAGE = "runtime-garbage"

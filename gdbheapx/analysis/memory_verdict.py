@@ -4,19 +4,19 @@ import shlex
 import struct
 from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
 
-from gdbheapx import findings as codes
-from gdbheapx import problems, verdict
 from gdbheapx.analysis.memory import kinds
 from gdbheapx.analysis.memory.attribute import Attribution, MappingPiece, drop_untouched
 from gdbheapx.analysis.split import Split, SplitMemory
-from gdbheapx.errors import HeapxError
-from gdbheapx.hints import hint_command
+from gdbheapx.common import findings as codes
+from gdbheapx.common import problems, verdict
+from gdbheapx.common.errors import HeapxError
+from gdbheapx.common.hints import hint_command
+from gdbheapx.common.model import GUESS, SURENESS, Finding, MemoryPart, StepSentence, TargetAddress
+from gdbheapx.common.units import Sentence, SentenceSize, count_noun, format_number, format_share, join_sentences, make_sentence
+from gdbheapx.common.verdict import MATTERS, MATTERS_BYTES, MUCH_SHARE, SMALL_BYTES, UNBOUNDED, WORTH_BYTES, HeapVerdict, of_lines, part_of
 from gdbheapx.inferior.base import MappingUse, Target
 from gdbheapx.kernel.blocks.graph import NativeSum
-from gdbheapx.model import GUESS, SURENESS, Finding, MemoryPart, StepSentence, TargetAddress
 from gdbheapx.session import Session
-from gdbheapx.units import Sentence, SentenceSize, count_noun, format_number, format_share, join_sentences, make_sentence
-from gdbheapx.verdict import MATTERS, MATTERS_BYTES, MUCH_SHARE, SMALL_BYTES, UNBOUNDED, WORTH_BYTES, HeapVerdict, of_lines, part_of
 
 _NMT = StepSentence(
     "jcmd PID VM.native_memory summary",

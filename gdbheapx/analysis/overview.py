@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Callable, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx import addon_loader, allocators, findings, verdict
+from gdbheapx import allocators
 from gdbheapx.allocators.heap import AllocatorInstance
 from gdbheapx.allocators.records import AllocatorJudgement, AllocatorPart, Facts, OfAllocator, Surroundings, heap_sum
 from gdbheapx.analysis import inside, memory_verdict, split
@@ -11,13 +11,14 @@ from gdbheapx.analysis.inside import InsideAnswer, PageParts, RuntimeTable
 from gdbheapx.analysis.memory import kinds
 from gdbheapx.analysis.reachability.owners import LeakSuspect
 from gdbheapx.analysis.split import Split, SplitMemory, count_taken, split_memory
-from gdbheapx.hints import hint_command, words_of
+from gdbheapx.common import addon_loader, findings, verdict
+from gdbheapx.common.hints import hint_command, words_of
+from gdbheapx.common.model import AllocatorInfo, Finding, HeapSum, HistogramRow, MemoryPart, NextStep, StepAdvice, StepSentence
+from gdbheapx.common.problems import STACK_LISTS_CUT, ZEROS_NOT_SOUGHT
+from gdbheapx.common.units import make_sentence
+from gdbheapx.common.verdict import HELD_BY_PROGRAM, HeapVerdict
 from gdbheapx.inferior.base import Target
-from gdbheapx.model import AllocatorInfo, Finding, HeapSum, HistogramRow, MemoryPart, NextStep, StepAdvice, StepSentence
-from gdbheapx.problems import STACK_LISTS_CUT, ZEROS_NOT_SOUGHT
 from gdbheapx.session import Session
-from gdbheapx.units import make_sentence
-from gdbheapx.verdict import HELD_BY_PROGRAM, HeapVerdict
 
 TOP_CLASSES = 5
 _KEPT_PAGES = (findings.FREED_AND_HELD, findings.UNUSED_PAGES, findings.ARENAS_LEFT, findings.UNMERGED, findings.GIVEN_BACK_IN_RAM)

@@ -5,22 +5,22 @@ sentence.
 from array import array
 from typing import Annotated, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx import problems
 from gdbheapx.allocators.answers import Keeping, Term
 from gdbheapx.allocators.heap import AllocatorInstance, plain_shape
 from gdbheapx.analysis.census import find as census
 from gdbheapx.analysis.census.world import PLACE, Signature
 from gdbheapx.analysis.reachability import heap_graph
 from gdbheapx.analysis.reachability.dominance import LEAST_SHARED, OwnerTally, tally_owners
-from gdbheapx.columns import BYTES, IF_ANY, TEXT, Column
-from gdbheapx.findings import PINNED
-from gdbheapx.hints import hint_command
+from gdbheapx.common import problems
+from gdbheapx.common.columns import BYTES, IF_ANY, TEXT, Column
+from gdbheapx.common.findings import PINNED
+from gdbheapx.common.hints import hint_command
+from gdbheapx.common.model import Finding, TargetAddress
+from gdbheapx.common.units import Sentence, SentenceSize, count_noun, format_share, join_sentences, make_sentence
 from gdbheapx.kernel.blocks.graph import NO_NODE
 from gdbheapx.kernel.blocks.pages import BY_NOBODY, BY_SEVERAL, PIN_CACHED, PIN_OWN, PIN_USED, RESERVE, PinGroup, PinLabels
 from gdbheapx.kernel.blocks.stream import NativeBlocks
-from gdbheapx.model import Finding, TargetAddress
 from gdbheapx.session import Session
-from gdbheapx.units import Sentence, SentenceSize, count_noun, format_share, join_sentences, make_sentence
 
 SEVERAL, LEAKED = "several", "leaked"
 """In place of an owner: no single one; nothing leads there."""

@@ -3,19 +3,19 @@
 from collections import Counter
 from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple, cast
 
-from gdbheapx import addon_loader
-from gdbheapx import findings as codes
 from gdbheapx.allocators.measured import FREEZE
 from gdbheapx.analysis.memory import attribute, kinds
 from gdbheapx.analysis.memory.attribute import Attribution, EndedThreads, MappingPiece, ThreadStacks, drop_untouched
 from gdbheapx.analysis.memory.kinds import MemoryOwner
-from gdbheapx.budget import Budget
+from gdbheapx.common import addon_loader
+from gdbheapx.common import findings as codes
+from gdbheapx.common.budget import Budget
+from gdbheapx.common.model import Claim, Finding, MemoryPart, SplitPart, TargetAddress, UnclaimedMapping
+from gdbheapx.common.ranges import Range, RangeIndex
+from gdbheapx.common.units import SentenceSize, make_sentence
 from gdbheapx.inferior.base import MappingUse, ParentPages, Target
 from gdbheapx.kernel.common.library import Kernel
-from gdbheapx.model import Claim, Finding, MemoryPart, SplitPart, TargetAddress, UnclaimedMapping
-from gdbheapx.ranges import Range, RangeIndex
 from gdbheapx.session import Session
-from gdbheapx.units import SentenceSize, make_sentence
 
 MOST_NAMES = 20
 """Parts of one kind that are named; the smaller ones are put together, for a program may have a thousand memfds."""

@@ -8,7 +8,7 @@ import os
 from functools import cache
 from typing import Callable, Dict, Iterator, Literal, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.errors import Refusal
+from gdbheapx.common.errors import Refusal
 
 REGISTRY: Dict[str, Tuple[int, int, str]] = {
     "i386:x86-64": (62, 8, "x86_64"),

@@ -5,7 +5,10 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, 
 
 from gdbheapx.allocators.heap import AllocatorInstance, cache_answer
 from gdbheapx.allocators.records import HeapContext
-from gdbheapx.columns import add_values
+from gdbheapx.common.columns import add_values
+from gdbheapx.common.model import AllocatorInfo, CacheBin, Check, Claim, HistogramRow, TargetAddress, ThreadCache
+from gdbheapx.common.problems import Diagnostic
+from gdbheapx.common.ranges import Range, unite_ranges
 from gdbheapx.glibc import freelists, layouts, survey
 from gdbheapx.glibc.arenas import Context, Glibc
 from gdbheapx.glibc.help import TRIM
@@ -18,9 +21,6 @@ from gdbheapx.kernel.common.library import histogram_bounds, histogram_class
 from gdbheapx.kernel.glibc import records as api
 from gdbheapx.kernel.glibc.records import CUT, MmappedChunks, NativeListed
 from gdbheapx.layout.view import LayoutView
-from gdbheapx.model import AllocatorInfo, CacheBin, Check, Claim, HistogramRow, TargetAddress, ThreadCache
-from gdbheapx.problems import Diagnostic
-from gdbheapx.ranges import Range, unite_ranges
 
 if TYPE_CHECKING:
     # What one command alone asks for is imported where it is asked: a look at a small process is half importing.

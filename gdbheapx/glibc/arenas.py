@@ -8,8 +8,11 @@ was changing when the process was stopped is called changing, and not damaged.""
 from bisect import bisect_right
 from typing import TYPE_CHECKING, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple
 
-from gdbheapx.budget import Budget
-from gdbheapx.errors import UnreadableMemory
+from gdbheapx.common.budget import Budget
+from gdbheapx.common.errors import UnreadableMemory
+from gdbheapx.common.model import AllocatorInfo
+from gdbheapx.common.problems import Diagnostic, PartialSink, ProblemCode
+from gdbheapx.common.ranges import Range, subtract_ranges, unite_ranges
 from gdbheapx.glibc import codes, layouts
 from gdbheapx.glibc.layouts import HEAP_INFO, MALLOC_STATE, align_chunk
 from gdbheapx.glibc.records import ArenaTotals
@@ -20,9 +23,6 @@ from gdbheapx.kernel.glibc.records import Geometry, Region, WalkResult, add_resu
 from gdbheapx.kernel.glibc.walkers import ChunkWalker
 from gdbheapx.layout.pack import Pack
 from gdbheapx.layout.view import LayoutView, read_view
-from gdbheapx.model import AllocatorInfo
-from gdbheapx.problems import Diagnostic, PartialSink, ProblemCode
-from gdbheapx.ranges import Range, subtract_ranges, unite_ranges
 
 if TYPE_CHECKING:
     from gdbheapx.glibc.structure_search import ArenaPlace, ThreadLocalOffsets

@@ -1,6 +1,6 @@
-"""Codes of what can be wrong with a glibc malloc (gdbheapx/problems.py)."""
+"""Codes of what can be wrong with a glibc malloc (gdbheapx/common/problems.py)."""
 
-from gdbheapx.problems import ProblemCode, Severity
+from gdbheapx.common.problems import ProblemCode, Severity
 
 RING_CUT = ProblemCode("arena-ring-incomplete", Severity.TIME)
 RING_UNREADABLE = ProblemCode("arena-ring-unreadable", Severity.UNREAD)

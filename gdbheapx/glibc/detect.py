@@ -6,7 +6,8 @@ a distribution's own libc.
 import re
 from typing import TYPE_CHECKING, Iterator, List, Optional, Sequence, Set, Tuple
 
-from gdbheapx.errors import HeapxError, UnreadableMemory
+from gdbheapx.common.errors import HeapxError, UnreadableMemory
+from gdbheapx.common.problems import ALLOCATOR_UNREAD
 from gdbheapx.glibc import layouts
 from gdbheapx.glibc.arenas import Glibc
 from gdbheapx.glibc.layouts import LIBRARY, default_alignment, make_geometry
@@ -14,7 +15,6 @@ from gdbheapx.inferior.base import DebugHint, Module, Symbol, Target, TypeSet
 from gdbheapx.layout import pack as packs
 from gdbheapx.layout.pack import Pack
 from gdbheapx.layout.view import Shape, read_view, take_struct
-from gdbheapx.problems import ALLOCATOR_UNREAD
 
 if TYPE_CHECKING:
     from gdbheapx.glibc.structure_search import ArenaPlace, ThreadLocalOffsets

@@ -10,21 +10,21 @@ from array import array
 from bisect import bisect_right
 from typing import Any, Dict, FrozenSet, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx import problems
 from gdbheapx.allocators.answers import make_collector
-from gdbheapx.errors import UnreadableMemory
+from gdbheapx.common import problems
+from gdbheapx.common.errors import UnreadableMemory
+from gdbheapx.common.hints import hint_command
+from gdbheapx.common.problems import Diagnostic, PartialSink
+from gdbheapx.common.ranges import Range
+from gdbheapx.common.units import count_noun
 from gdbheapx.glibc import codes, layouts
 from gdbheapx.glibc.arenas import LOOK_AGAIN, Arena, ArenaWalk, Context, Glibc, anonymous_ranges, report_arena, tell_unless_changing
 from gdbheapx.glibc.layouts import TCACHE as TCACHE_STRUCT
 from gdbheapx.glibc.records import BinRow
-from gdbheapx.hints import hint_command
 from gdbheapx.inferior.base import Target, Thread, ThreadLocal
 from gdbheapx.kernel.common.library import ADDRESS_MASK
 from gdbheapx.kernel.glibc import records as api
 from gdbheapx.layout.view import LayoutView, read_view
-from gdbheapx.problems import Diagnostic, PartialSink
-from gdbheapx.ranges import Range
-from gdbheapx.units import count_noun
 
 KIND_BITS = 7
 MAX_REPORTED = 8

@@ -16,16 +16,16 @@ from array import array
 from bisect import bisect_left, bisect_right
 from typing import Dict, List, NamedTuple, Optional, Sequence
 
-from gdbheapx.errors import UnreadableMemory
+from gdbheapx.common.errors import UnreadableMemory
+from gdbheapx.common.hints import hint_command
+from gdbheapx.common.ranges import Range, subtract_ranges
 from gdbheapx.glibc import codes
 from gdbheapx.glibc.arenas import Arena, ArenaWalk, Context, anonymous_ranges
 from gdbheapx.glibc.freelists import KIND_BITS, collect_bin_members
 from gdbheapx.glibc.layouts import align_chunk
-from gdbheapx.hints import hint_command
 from gdbheapx.kernel.blocks.stream import NO_ARENA
 from gdbheapx.kernel.common import library
 from gdbheapx.kernel.glibc.records import STATUS_USED, NativeListed, Region, WalkResult
-from gdbheapx.ranges import Range, subtract_ranges
 
 KNOWN_AT_ONCE = 4096
 """Known chunks in a range that a chain may lead onto: the nearest ones."""

@@ -8,9 +8,10 @@ from typing import List, Mapping, Optional, Sequence, Tuple
 
 from gdbheapx.allocators.answers import BUSY_TRIES, Figure, Reading, make_empty_reading
 from gdbheapx.allocators.records import HeapContext
-from gdbheapx.budget import Budget
-from gdbheapx.columns import add_values
-from gdbheapx.errors import HeapxError, UnreadableMemory
+from gdbheapx.common.budget import Budget
+from gdbheapx.common.columns import add_values
+from gdbheapx.common.errors import HeapxError, UnreadableMemory
+from gdbheapx.common.model import AllocatorInfo
 from gdbheapx.glibc.arenas import MAX_ARENAS, Arena, Glibc, read_ring
 from gdbheapx.glibc.freelists import head_address, list_used_bins, most_chunks
 from gdbheapx.glibc.layouts import MALLOC_STATE, fast_size
@@ -18,7 +19,6 @@ from gdbheapx.inferior.base import ProcessSource
 from gdbheapx.kernel.glibc.records import BIN, CUT, FAST, NativeFreeLists, NativeRules
 from gdbheapx.kernel.glibc.walkers import ChunkWalker
 from gdbheapx.layout.view import LayoutView
-from gdbheapx.model import AllocatorInfo
 
 FIGURES = (
     Figure("arenas", "arenas", "arenas that the process has", is_shown=False),

@@ -4,14 +4,14 @@ from typing import Any, List, Optional, Sequence
 
 from gdbheapx.allocators.answers import ENDED_ARENA, FAST_LIST, FOREIGN_BREAK, MAIN_TOP, THREAD_TOP, USUAL, ArenaKeeps, Keeping, Term
 from gdbheapx.allocators.plan import FUTEX, DryRun, Held, Plan, Portion, Predicted, Span, SystemCall, Troubles, whole_code
-from gdbheapx.columns import ColumnsTable, add_values, columns_of
-from gdbheapx.errors import Refusal
+from gdbheapx.common.columns import ColumnsTable, add_values, columns_of
+from gdbheapx.common.errors import Refusal
+from gdbheapx.common.hints import hint_command
 from gdbheapx.glibc.arenas import ArenaWalk, Glibc, read_ring
 from gdbheapx.glibc.detect import debug_hint
 from gdbheapx.glibc.help import TRIM
 from gdbheapx.glibc.records import ArenaTotals
 from gdbheapx.glibc.survey import ArenaTrim, Survey, predict_systrim
-from gdbheapx.hints import hint_command
 from gdbheapx.inferior.base import Module, StackCopy, Target
 from gdbheapx.kernel.blocks.pages import LISTED, PinShape
 from gdbheapx.kernel.blocks.stream import BlockShape

@@ -2,8 +2,8 @@
 
 from typing import Annotated, Callable, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.columns import ADD, BYTES, IF_ANY, IF_KNOWN, LARGEST, PERCENT, TEXT, Column, hidden_column
-from gdbheapx.model import AllocatorInfo, Claim, HistogramRow, TargetAddress
+from gdbheapx.common.columns import ADD, BYTES, IF_ANY, IF_KNOWN, LARGEST, PERCENT, TEXT, Column, hidden_column
+from gdbheapx.common.model import AllocatorInfo, Claim, HistogramRow, TargetAddress
 
 MOST_MERGED = 16
 """A free chunk of more times mmap_threshold, of half of trim_threshold, is merged of many blocks: how large each was is not known."""

@@ -5,7 +5,11 @@ from collections import Counter
 from typing import AbstractSet, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from gdbheapx.allocators.answers import INSIDE, LOCKED, MOST_BROKEN, BrokenRule, RuleSuspect, make_collector, sorted_out
-from gdbheapx.errors import UnreadableMemory
+from gdbheapx.common.errors import UnreadableMemory
+from gdbheapx.common.model import TargetAddress
+from gdbheapx.common.problems import Diagnostic, PartialSink, ProblemCode, Severity
+from gdbheapx.common.ranges import Range, subtract_ranges
+from gdbheapx.common.units import count_noun
 from gdbheapx.glibc import codes, freelists, survey
 from gdbheapx.glibc.arenas import Arena, ArenaWalk, Context, find_reaches, private_mappings, unite_mappings
 from gdbheapx.glibc.layouts import HEAP_INFO, NSMALLBINS, align_chunk, bin_range, fast_size, tcache_range
@@ -14,10 +18,6 @@ from gdbheapx.glibc.records import MmappedTotals
 from gdbheapx.kernel.common.library import ADDRESS_MASK
 from gdbheapx.kernel.glibc import records as api
 from gdbheapx.layout.view import Version, read_view
-from gdbheapx.model import TargetAddress
-from gdbheapx.problems import Diagnostic, PartialSink, ProblemCode, Severity
-from gdbheapx.ranges import Range, subtract_ranges
-from gdbheapx.units import count_noun
 
 _SYSMALLOC = (
     "(old_top == initial_top (av) && old_size == 0) || "

@@ -12,7 +12,7 @@ from itertools import compress, count, islice
 from operator import eq
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
-from gdbheapx.errors import UnreadableMemory
+from gdbheapx.common.errors import UnreadableMemory
 from gdbheapx.glibc import layouts
 from gdbheapx.glibc.layouts import LIBRARY, default_alignment, is_tcache_chunk
 from gdbheapx.inferior.base import Module, StructType, Target, Thread, TypeSet

@@ -10,24 +10,24 @@ from typing import Annotated, Any, Callable, Dict, Iterator, List, NamedTuple, O
 
 from gdbheapx.allocators import answers
 from gdbheapx.allocators.answers import AddressPart, AllocatorPlace, make_collector
-from gdbheapx.columns import BYTES, IF_KNOWN, TEXT, Column, add_values
-from gdbheapx.errors import UnreadableMemory
+from gdbheapx.common.columns import BYTES, IF_KNOWN, TEXT, Column, add_values
+from gdbheapx.common.errors import UnreadableMemory
+from gdbheapx.common.hints import hint_command
+from gdbheapx.common.model import Claim, TargetAddress
+from gdbheapx.common.problems import Diagnostic, ProblemCode, Severity
+from gdbheapx.common.ranges import Range, subtract_ranges
+from gdbheapx.common.units import count_noun
 from gdbheapx.glibc import arenas, codes, freelists, main_arena
 from gdbheapx.glibc.detect import heap_max_bytes
 from gdbheapx.glibc.layouts import MALLOC_STATE, bin_index
 from gdbheapx.glibc.main_arena import Pieces, Remnant, next_start
 from gdbheapx.glibc.records import ArenaTotals, MmappedTotals
-from gdbheapx.hints import hint_command
 from gdbheapx.kernel.blocks.stream import NO_ARENA, BlockFilter, BlockShape
 from gdbheapx.kernel.common import library
 from gdbheapx.kernel.common.in_ram import NOTHING, UNKNOWN, InRam
 from gdbheapx.kernel.glibc import records as api
 from gdbheapx.kernel.glibc.records import BIN, PAGE_COUNTERS, STATUS_FREE, MmappedChunk, MmappedChunks, NativeListed, Region, WalkResult
 from gdbheapx.layout.view import read_view
-from gdbheapx.model import Claim, TargetAddress
-from gdbheapx.problems import Diagnostic, ProblemCode, Severity
-from gdbheapx.ranges import Range, subtract_ranges
-from gdbheapx.units import count_noun
 
 MOST_LEFT_BYTES = 1 << 20
 """65,536 times that a block was remapped."""

@@ -6,20 +6,20 @@ from types import MappingProxyType
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.allocators.records import Page
-from gdbheapx.columns import COUNT, TEXT, Column, ColumnsTable, columns_of, sum_columns
-from gdbheapx.errors import HeapxError, UnreadableMemory
+from gdbheapx.common.columns import COUNT, TEXT, Column, ColumnsTable, columns_of, sum_columns
+from gdbheapx.common.errors import HeapxError, UnreadableMemory
+from gdbheapx.common.hints import hint_command
+from gdbheapx.common.model import Check
+from gdbheapx.common.problems import MEMORY_UNREADABLE
+from gdbheapx.common.units import UNKNOWN, SentenceSize, count_noun, format_number, make_cells
 from gdbheapx.glibc import codes
 from gdbheapx.glibc.arenas import Arena, Context, Glibc, heaps_of, read_ring
 from gdbheapx.glibc.detect import heap_max_bytes
 from gdbheapx.glibc.freelists import Bin, each_arena
 from gdbheapx.glibc.layouts import NBINS, releases_of
 from gdbheapx.glibc.records import ArenaTotals, BinRow, MmappedTotals
-from gdbheapx.hints import hint_command
 from gdbheapx.inferior.base import Target
 from gdbheapx.layout.view import LayoutView
-from gdbheapx.model import Check
-from gdbheapx.problems import MEMORY_UNREADABLE
-from gdbheapx.units import UNKNOWN, SentenceSize, count_noun, format_number, make_cells
 
 
 def sum_glibc_arenas(rows: Sequence[ArenaTotals], mapped: MmappedTotals) -> Dict[str, Optional[int]]:

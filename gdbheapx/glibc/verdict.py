@@ -8,8 +8,6 @@ settings: the number of arenas, thresholds, thread caches.
 from itertools import product
 from typing import Collection, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx import findings as codes
-from gdbheapx import verdict
 from gdbheapx.allocators import huge_pages
 from gdbheapx.allocators.answers import BOUNDED, Effect, Requests, effect_of_restart, in_force
 from gdbheapx.allocators.measured import (
@@ -24,13 +22,15 @@ from gdbheapx.allocators.measured import (
     Setting,
 )
 from gdbheapx.allocators.records import AllocatorJudgement, Surroundings
-from gdbheapx.columns import add_values
+from gdbheapx.common import findings as codes
+from gdbheapx.common import verdict
+from gdbheapx.common.columns import add_values
+from gdbheapx.common.hints import hint_command
+from gdbheapx.common.model import Finding, HistogramRow, StepSentence
+from gdbheapx.common.units import Sentence, SentenceSize, count_noun, format_share, make_sentence
 from gdbheapx.glibc import layouts
 from gdbheapx.glibc.records import MOST_MERGED, ArenaTotals, GlibcFacts
-from gdbheapx.hints import hint_command
 from gdbheapx.layout.view import LayoutView
-from gdbheapx.model import Finding, HistogramRow, StepSentence
-from gdbheapx.units import Sentence, SentenceSize, count_noun, format_share, make_sentence
 
 ABORTED = "the process aborted in malloc: the heap is damaged"
 FIXED_BYTES = 128 << 10

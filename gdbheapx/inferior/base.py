@@ -9,9 +9,9 @@ from typing import Any, Callable, Dict, FrozenSet, Iterator, List, NamedTuple, O
 from typing import Mapping as ReadOnly
 
 from gdbheapx.arch import Architecture, ByteOrder, architecture_named, byte_order
-from gdbheapx.budget import Still
-from gdbheapx.errors import UnreadableMemory
-from gdbheapx.problems import Diagnostic
+from gdbheapx.common.budget import Still
+from gdbheapx.common.errors import UnreadableMemory
+from gdbheapx.common.problems import Diagnostic
 
 HUGETLB = "/anon_hugepage"
 """What MAP_HUGETLB | MAP_ANONYMOUS memory is called in /proc/PID/maps (mm/hugetlb.c, fs/hugetlbfs/inode.c)."""

@@ -20,12 +20,12 @@ from itertools import islice
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import gdbheapx.inferior.elf.file as elf
-from gdbheapx import problems
-from gdbheapx.errors import HeapxError
-from gdbheapx.files import NotRegular, RegularFile, open_regular, open_unnamed, temporary_folder
+from gdbheapx.common import problems
+from gdbheapx.common.errors import HeapxError
+from gdbheapx.common.files import NotRegular, RegularFile, open_regular, open_unnamed, temporary_folder
+from gdbheapx.common.ranges import RangeIndex, RangeSums, subtract_ranges, unite_ranges
 from gdbheapx.inferior.base import Mapping, MappingUse, MemoryUse, Segment, Thread
 from gdbheapx.inferior.elf.link_map import AT_BASE, AT_PHDR, AT_PHNUM, Loaded
-from gdbheapx.ranges import RangeIndex, RangeSums, subtract_ranges, unite_ranges
 
 EXECUTABLE, WRITABLE = 1, 2
 """PF_X and PF_W of a program header's flags."""

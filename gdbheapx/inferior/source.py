@@ -13,9 +13,20 @@ from abc import abstractmethod
 from typing import Callable, Dict, Iterable, List, Optional, Sequence, Tuple
 
 import gdbheapx.inferior.elf.file as elf
-from gdbheapx.budget import Still
-from gdbheapx.errors import HeapxError
-from gdbheapx.files import HANDLE, TargetPath, copy_of, copy_range, in_tree, open_of_target, open_regular, unnamed_or_in_memory, walk_path
+from gdbheapx.common.budget import Still
+from gdbheapx.common.errors import HeapxError
+from gdbheapx.common.files import (
+    HANDLE,
+    TargetPath,
+    copy_of,
+    copy_range,
+    in_tree,
+    open_of_target,
+    open_regular,
+    unnamed_or_in_memory,
+    walk_path,
+)
+from gdbheapx.common.problems import CORE_CUT, CORE_DAMAGED, CUT_HINT, GDB_FAILED, MEMORY_LEFT_OUT, WRONG_FILE, Diagnostic
 from gdbheapx.inferior.base import (
     BulkSource,
     CopiedMemory,
@@ -32,7 +43,6 @@ from gdbheapx.inferior.base import (
 )
 from gdbheapx.inferior.core_file import AT_EXECFN, WRITABLE, CoreFile, Extents, FileMapping, find_dumped_ranges, measure_dumped_use
 from gdbheapx.inferior.elf.link_map import AT_PHDR, DT_DEBUG, LinkMap, NumberReader, Read
-from gdbheapx.problems import CORE_CUT, CORE_DAMAGED, CUT_HINT, GDB_FAILED, MEMORY_LEFT_OUT, WRONG_FILE, Diagnostic
 
 PAGE = 4096
 """The smallest page there is: a mapping begins and ends at a multiple of the target's, which is a multiple of this."""

@@ -7,9 +7,11 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple, Type
 
 import gdbheapx.inferior.elf.file as elf
-from gdbheapx.budget import NEVER, WORK, Still, TooMuchWork
-from gdbheapx.errors import HeapxError
-from gdbheapx.files import in_tree
+from gdbheapx.common.budget import NEVER, WORK, Still, TooMuchWork
+from gdbheapx.common.errors import HeapxError
+from gdbheapx.common.files import in_tree
+from gdbheapx.common.problems import NO_PROGRAM, OBJECTS_CUT, Diagnostic
+from gdbheapx.common.ranges import RangeIndex, unite_ranges
 from gdbheapx.inferior import base, core_file
 from gdbheapx.inferior.elf.link_map import (
     AT_BASE,
@@ -36,8 +38,6 @@ from gdbheapx.inferior.source import (
     read_page_bytes,
     read_release_name,
 )
-from gdbheapx.problems import NO_PROGRAM, OBJECTS_CUT, Diagnostic
-from gdbheapx.ranges import RangeIndex, unite_ranges
 
 if TYPE_CHECKING:
     from gdbheapx.inferior.elf.dwarf import DwarfReader, DwarfUnits, VariableTypes

@@ -4,7 +4,9 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, 
 
 from gdbheapx.allocators.heap import AllocatorInstance, cache_answer
 from gdbheapx.allocators.records import HeapContext
-from gdbheapx.columns import add_values
+from gdbheapx.common.columns import add_values
+from gdbheapx.common.model import AllocatorInfo, Check, Claim, HistogramRow, ThreadCache
+from gdbheapx.common.problems import Diagnostic, PartialSink
 from gdbheapx.jemalloc.arenas import ArenaHandle, JemallocContext
 from gdbheapx.jemalloc.decay import (
     TickerReading,
@@ -33,8 +35,6 @@ from gdbheapx.jemalloc.text import sum_arena_rows
 from gdbheapx.jemalloc.threads import JemallocCaches, Tsds, count_cached_bytes, make_cache_rows, read_jemalloc_caches, read_tsds
 from gdbheapx.kernel.blocks.stream import CLASS_OVERHEAD, EVERYTHING, BlockFilter, BlockShape, BlockStream, NativeBlocks, make_blocks
 from gdbheapx.kernel.jemalloc import records as kernel_api
-from gdbheapx.model import AllocatorInfo, Check, Claim, HistogramRow, ThreadCache
-from gdbheapx.problems import Diagnostic, PartialSink
 
 if TYPE_CHECKING:
     # What one command alone asks for is imported where it is asked: a look at a small process is half importing.

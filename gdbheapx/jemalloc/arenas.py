@@ -5,9 +5,11 @@ import sys
 from array import array
 from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.budget import Budget
-from gdbheapx.columns import add_values
-from gdbheapx.errors import UnreadableMemory
+from gdbheapx.common.budget import Budget
+from gdbheapx.common.columns import add_values
+from gdbheapx.common.errors import UnreadableMemory
+from gdbheapx.common.problems import PartialSink
+from gdbheapx.common.units import list_names
 from gdbheapx.inferior.base import BulkSource, Mapping, Target, Thread, TypeSet
 from gdbheapx.jemalloc import codes
 from gdbheapx.jemalloc.layouts import JemallocGeometry, resident_counts_muzzy
@@ -15,8 +17,6 @@ from gdbheapx.jemalloc.symbols import Jemalloc, JemallocSymbols
 from gdbheapx.kernel.common.in_ram import Ram
 from gdbheapx.kernel.common.library import Kernel
 from gdbheapx.layout.view import LayoutView
-from gdbheapx.problems import PartialSink
-from gdbheapx.units import list_names
 
 MutexCounters = Dict[str, Optional[int]]
 RUN_BYTES = 1 << 20

@@ -5,7 +5,10 @@ from collections import Counter
 from typing import Dict, List, Optional, Sequence, Set, Tuple
 
 from gdbheapx.allocators.answers import INSIDE, LOCKED, MOST_BROKEN, BrokenRule, Neighbour, RuleSuspect, make_collector, sorted_out
-from gdbheapx.errors import UnreadableMemory
+from gdbheapx.common.errors import UnreadableMemory
+from gdbheapx.common.model import TargetAddress
+from gdbheapx.common.problems import Diagnostic, PartialSink, ProblemCode
+from gdbheapx.common.units import count_noun
 from gdbheapx.inferior.base import TypeSet
 from gdbheapx.jemalloc import codes
 from gdbheapx.jemalloc.arenas import ArenaHandle, ArenaView, JemallocContext
@@ -26,9 +29,6 @@ from gdbheapx.kernel.blocks.stream import BlockFilter
 from gdbheapx.kernel.jemalloc import records as api
 from gdbheapx.kernel.jemalloc.records import ArenaExtents, ExtentsResult
 from gdbheapx.layout.view import LayoutView
-from gdbheapx.model import TargetAddress
-from gdbheapx.problems import Diagnostic, PartialSink, ProblemCode
-from gdbheapx.units import count_noun
 
 FATAL_SIGNALS = (4, 6, 7, 8, 11)
 """Signals of a fault or of abort(): what a thread met inside jemalloc was wrong before."""

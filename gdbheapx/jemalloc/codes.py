@@ -1,6 +1,6 @@
-"""Codes of what can be wrong with a jemalloc (gdbheapx/problems.py)."""
+"""Codes of what can be wrong with a jemalloc (gdbheapx/common/problems.py)."""
 
-from gdbheapx.problems import ProblemCode, Severity
+from gdbheapx.common.problems import ProblemCode, Severity
 
 LAYOUT_UNKNOWN = ProblemCode("layout-unknown", Severity.UNREAD)
 """No layout is this build's: its extents are read, its counters, threads and caches are not."""

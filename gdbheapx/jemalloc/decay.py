@@ -3,15 +3,15 @@
 from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.allocators.measured import BACKGROUND
-from gdbheapx.errors import UnreadableMemory
+from gdbheapx.common.errors import UnreadableMemory
+from gdbheapx.common.model import Finding, TargetAddress
+from gdbheapx.common.units import SentenceSize, count_noun, format_number, list_names, make_sentence
 from gdbheapx.jemalloc import codes
 from gdbheapx.jemalloc.arenas import UNUSED_STATES, ArenaHandle, ArenaView, JemallocContext, MutexCounters, read_mutex
 from gdbheapx.jemalloc.layouts import has_ticker_bug
 from gdbheapx.jemalloc.records import DecayRow, PublicNames, TickerArena, TickerThread
 from gdbheapx.jemalloc.threads import Tsd, Tsds
 from gdbheapx.jemalloc.traces import BACKGROUND_NAME
-from gdbheapx.model import Finding, TargetAddress
-from gdbheapx.units import SentenceSize, count_noun, format_number, list_names, make_sentence
 
 BACKGROUND_STATES = ("stopped", "started", "paused")
 """background_thread_state_t, the same in every release of 5."""

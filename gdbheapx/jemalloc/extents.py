@@ -5,8 +5,11 @@ from collections import Counter
 from typing import Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from gdbheapx.allocators.answers import AddressPart, AllocatorPlace, ArenaKeeps, Keeping, Neighbour, Term
-from gdbheapx.columns import add_values
-from gdbheapx.errors import UnreadableMemory
+from gdbheapx.common.columns import add_values
+from gdbheapx.common.errors import UnreadableMemory
+from gdbheapx.common.model import HistogramRow, TargetAddress
+from gdbheapx.common.problems import ProblemCode
+from gdbheapx.common.units import count_noun, format_number
 from gdbheapx.jemalloc import codes
 from gdbheapx.jemalloc.arenas import EXTENT_STATES, UNUSED_STATES, ArenaHandle, JemallocContext
 from gdbheapx.jemalloc.records import JemallocArena, JemallocBin, JemallocHugePages
@@ -27,9 +30,6 @@ from gdbheapx.kernel.jemalloc.records import (
 )
 from gdbheapx.kernel.jemalloc.walkers import ExtentWalker
 from gdbheapx.layout.view import LayoutView
-from gdbheapx.model import HistogramRow, TargetAddress
-from gdbheapx.problems import ProblemCode
-from gdbheapx.units import count_noun, format_number
 
 _SLAB_BITMAPS = ("e_slab_data.bitmap", "e_slab_data")
 

@@ -4,7 +4,8 @@ import re
 from typing import Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from gdbheapx.allocators.records import Instances
-from gdbheapx.errors import HeapxError, UnreadableMemory
+from gdbheapx.common.errors import HeapxError, UnreadableMemory
+from gdbheapx.common.problems import ALLOCATOR_UNREAD
 from gdbheapx.inferior.base import Module, Target, TypeSet
 from gdbheapx.jemalloc import layouts
 from gdbheapx.jemalloc.layouts import JemallocGeometry, StructTable, Version, parse_jemalloc_release
@@ -13,7 +14,6 @@ from gdbheapx.jemalloc.symbols import Jemalloc, JemallocSymbols, prove_layout, r
 from gdbheapx.jemalloc.traces import BIN_STRIDES, JemallocSuspect, JemallocTraces, find_traces, read_arena_table, read_object_texts
 from gdbheapx.kernel.jemalloc.records import BinLayout
 from gdbheapx.layout import pack as packs
-from gdbheapx.problems import ALLOCATOR_UNREAD
 
 DISTRIBUTED = re.compile(r"/(usr/)?lib(64|/[^/]+)?/libjemalloc\.so\.2$")
 PACKAGES = (

@@ -6,12 +6,12 @@ allocated meanwhile. Where a group of counters has not changed since the sample 
 from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
 from gdbheapx.allocators.answers import Figure, Reading, make_empty_reading
-from gdbheapx.errors import UnreadableMemory
+from gdbheapx.common.errors import UnreadableMemory
+from gdbheapx.common.model import AllocatorInfo
 from gdbheapx.jemalloc.arenas import EXTENT_STATES, JemallocContext, find_page_counters
 from gdbheapx.jemalloc.layouts import MAX_ARENAS
 from gdbheapx.jemalloc.stats import GAP_BYTES
 from gdbheapx.layout.view import LayoutView
-from gdbheapx.model import AllocatorInfo
 
 METER_FIGURES = (
     Figure("arenas", "arenas", "arenas that exist", is_shown=False),

@@ -3,12 +3,14 @@
 import re
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
-from gdbheapx import findings
 from gdbheapx.allocators.answers import BOUNDED, Effect, effect_of_restart, in_force
 from gdbheapx.allocators.measured import BACKGROUND, DECAY_NONE, NO_TCACHE, ONE_ARENA
-from gdbheapx.columns import add_values
-from gdbheapx.errors import UnreadableMemory
-from gdbheapx.hints import hint_command
+from gdbheapx.common import findings
+from gdbheapx.common.columns import add_values
+from gdbheapx.common.errors import UnreadableMemory
+from gdbheapx.common.hints import hint_command
+from gdbheapx.common.model import Check, HistogramRow
+from gdbheapx.common.units import count_noun, format_number
 from gdbheapx.jemalloc.arenas import ArenaHandle, JemallocContext
 from gdbheapx.jemalloc.decay import read_background
 from gdbheapx.jemalloc.find import STRIPPED, suggest_file
@@ -17,8 +19,6 @@ from gdbheapx.jemalloc.records import JemallocArena, JemallocConditions, Refused
 from gdbheapx.jemalloc.symbols import PROFILER
 from gdbheapx.jemalloc.threads import Tsds
 from gdbheapx.layout.pack import shipped_text
-from gdbheapx.model import Check, HistogramRow
-from gdbheapx.units import count_noun, format_number
 
 OptionValue = Union[None, bool, int, str]
 

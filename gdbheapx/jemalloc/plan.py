@@ -19,9 +19,11 @@ from gdbheapx.allocators.plan import (
     whole_code,
 )
 from gdbheapx.allocators.records import HeapContext
-from gdbheapx.columns import BYTES, TEXT, Column, ColumnsTable, add_values
-from gdbheapx.errors import HeapxError, Refusal, UnreadableMemory
-from gdbheapx.hints import hint_command
+from gdbheapx.common.columns import BYTES, TEXT, Column, ColumnsTable, add_values
+from gdbheapx.common.errors import HeapxError, Refusal, UnreadableMemory
+from gdbheapx.common.hints import hint_command
+from gdbheapx.common.model import AllocatorInfo
+from gdbheapx.common.problems import NOT_FOUND, PartialSink
 from gdbheapx.inferior.base import Function, StoppedThread, TypeSet
 from gdbheapx.jemalloc.arenas import ArenaHandle, JemallocContext
 from gdbheapx.jemalloc.decay import BLIND, UNKNOWN
@@ -32,8 +34,6 @@ from gdbheapx.jemalloc.symbols import Jemalloc
 from gdbheapx.jemalloc.text import TickersAnswer
 from gdbheapx.jemalloc.traces import BACKGROUND_NAME
 from gdbheapx.jemalloc.verdict import huge_dirty_hint
-from gdbheapx.model import AllocatorInfo
-from gdbheapx.problems import NOT_FOUND, PartialSink
 
 PUBLIC_FUNCTIONS = frozenset(
     (

@@ -6,13 +6,13 @@ Sources: prof.c up to 5.2.1, prof_data.c from 5.3.0 on. prof_dump adds up the sa
 import math
 from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
-from gdbheapx.errors import HeapxError, UnreadableMemory
+from gdbheapx.common.errors import HeapxError, UnreadableMemory
+from gdbheapx.common.problems import MISSING_SYMBOLS, NOT_PROFILED
+from gdbheapx.common.units import SentenceSize, format_share, make_sentence
 from gdbheapx.jemalloc import codes
 from gdbheapx.jemalloc.arenas import JemallocContext
 from gdbheapx.jemalloc.options import can_profile
 from gdbheapx.layout.view import LayoutView
-from gdbheapx.problems import MISSING_SYMBOLS, NOT_PROFILED
-from gdbheapx.units import SentenceSize, format_share, make_sentence
 
 TREES = ("prof_gctx_s", "prof_tctx_s", "prof_tdata_s", "ckh_t")
 CACHE_LINE_BYTES = 64

@@ -4,9 +4,9 @@ and formats of one build, which its recognition needs.
 
 from typing import Annotated, Callable, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.columns import ADD, BYTES, DECAY, IF_ANY, IF_KNOWN, INTERVAL, LATE, PLAIN, TEXT, Column, hidden_column
+from gdbheapx.common.columns import ADD, BYTES, DECAY, IF_ANY, IF_KNOWN, INTERVAL, LATE, PLAIN, TEXT, Column, hidden_column
+from gdbheapx.common.model import AllocatorInfo, Claim, Finding, HistogramRow, TargetAddress
 from gdbheapx.kernel.jemalloc.records import AbsentTotals
-from gdbheapx.model import AllocatorInfo, Claim, Finding, HistogramRow, TargetAddress
 
 
 class PublicNames(NamedTuple):

@@ -4,8 +4,8 @@ The text has its words, order and columns (stats.c, emitter.h). Unknown values s
 
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.columns import add_values
-from gdbheapx.errors import UnreadableMemory
+from gdbheapx.common.columns import add_values
+from gdbheapx.common.errors import UnreadableMemory
 from gdbheapx.jemalloc import codes
 from gdbheapx.jemalloc.arenas import (
     EXTENT_STATES,

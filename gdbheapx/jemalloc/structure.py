@@ -6,14 +6,14 @@ from itertools import islice
 from typing import Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Set, Tuple, Union
 
 from gdbheapx import kernel as kernels
-from gdbheapx.errors import UnreadableMemory
+from gdbheapx.common.errors import UnreadableMemory
+from gdbheapx.common.ranges import unite_ranges
 from gdbheapx.inferior.base import Member, Module, StructType, Target, ThreadLocal, TypeSet
 from gdbheapx.jemalloc import layouts, traces
 from gdbheapx.jemalloc.layouts import JemallocGeometry, RtreeShape, StructTable, Version
 from gdbheapx.jemalloc.symbols import HELD_PER_FAILED, Jemalloc, JemallocSymbols, prove_layout
 from gdbheapx.jemalloc.traces import PAGE_BYTES, ArenaTable, BaseBlocks, JemallocTraces, find_base_pointers
 from gdbheapx.kernel.jemalloc.records import BinLayout
-from gdbheapx.ranges import unite_ranges
 
 ARENAS_TRIED = 8
 """Arenas that are asked for the places of their base pointer."""

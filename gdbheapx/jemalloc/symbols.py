@@ -7,7 +7,8 @@ from collections import Counter
 from functools import cached_property
 from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
-from gdbheapx.errors import UnreadableMemory
+from gdbheapx.common.errors import UnreadableMemory
+from gdbheapx.common.model import AllocatorInfo
 from gdbheapx.inferior.base import Module, Symbol, Target, ThreadLocal, TypeSet
 from gdbheapx.jemalloc import layouts
 from gdbheapx.jemalloc.layouts import JemallocGeometry, Version
@@ -15,7 +16,6 @@ from gdbheapx.jemalloc.records import PublicNames
 from gdbheapx.jemalloc.traces import ObjectTexts, read_object_texts
 from gdbheapx.layout.pack import Pack
 from gdbheapx.layout.view import LayoutView, read_view
-from gdbheapx.model import AllocatorInfo
 
 MALLCTL = "mallctl"
 """The public function that every build has; the rest of the name is the public prefix."""

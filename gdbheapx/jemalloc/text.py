@@ -2,14 +2,26 @@
 
 from typing import Any, Container, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
-from gdbheapx import findings as codes
-from gdbheapx import verdict
 from gdbheapx.allocators import huge_pages
 from gdbheapx.allocators.heap import plain_parts
 from gdbheapx.allocators.measured import BACKGROUND, DECAY_USUAL, HPA_BOUND, MUZZY_NONE
 from gdbheapx.allocators.records import AllocatorJudgement, AllocatorPart, Page, Surroundings
-from gdbheapx.columns import COUNT, TEXT, Column, ColumnsTable, columns_of, sum_columns
-from gdbheapx.hints import hint_command
+from gdbheapx.common import findings as codes
+from gdbheapx.common import verdict
+from gdbheapx.common.columns import COUNT, TEXT, Column, ColumnsTable, columns_of, sum_columns
+from gdbheapx.common.hints import hint_command
+from gdbheapx.common.model import AllocatorInfo, Finding, StepSentence
+from gdbheapx.common.units import (
+    Sentence,
+    SentenceSize,
+    count_noun,
+    format_identifier,
+    format_number,
+    list_names,
+    make_cells,
+    make_sentence,
+)
+from gdbheapx.common.verdict import SMALL_BYTES
 from gdbheapx.inferior.base import Module
 from gdbheapx.jemalloc import verdict as jemalloc_verdict
 from gdbheapx.jemalloc.decay import AT_ONCE, BLIND, QUIET_VERDICTS, THREAD_VERDICTS
@@ -26,9 +38,6 @@ from gdbheapx.jemalloc.records import (
     TickerThread,
 )
 from gdbheapx.jemalloc.verdict import JemallocVerdictFigures
-from gdbheapx.model import AllocatorInfo, Finding, StepSentence
-from gdbheapx.units import Sentence, SentenceSize, count_noun, format_identifier, format_number, list_names, make_cells, make_sentence
-from gdbheapx.verdict import SMALL_BYTES
 
 _PURGE = "returns the unused pages of every arena to the OS now"
 _DEFRAGMENT = "moves values together, if redis was built with its own jemalloc (Debian's was not)"

@@ -5,8 +5,10 @@ from collections import Counter
 from functools import partial
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.errors import UnreadableMemory
-from gdbheapx.hints import hint_command
+from gdbheapx.common.errors import UnreadableMemory
+from gdbheapx.common.hints import hint_command
+from gdbheapx.common.model import CacheBin, TargetAddress, ThreadCache
+from gdbheapx.common.units import count_noun
 from gdbheapx.inferior.base import Thread
 from gdbheapx.jemalloc import codes
 from gdbheapx.jemalloc.arenas import ArenaHandle, JemallocContext
@@ -14,8 +16,6 @@ from gdbheapx.jemalloc.layouts import has_short_ncached_max, omits_large_tcache_
 from gdbheapx.jemalloc.structure import is_tcache, read_sized_word
 from gdbheapx.jemalloc.symbols import read_words
 from gdbheapx.layout.view import LayoutView, Picker, unpack_strided
-from gdbheapx.model import CacheBin, TargetAddress, ThreadCache
-from gdbheapx.units import count_noun
 
 MAX_ELEMENTS = 1 << 20
 """More elements than any process has threads: only there to end a broken list."""

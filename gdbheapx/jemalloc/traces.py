@@ -8,10 +8,10 @@ from array import array
 from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from gdbheapx import kernel as kernels
+from gdbheapx.common.ranges import unite_ranges
 from gdbheapx.inferior.base import Module, Target
 from gdbheapx.kernel.common.library import ADDRESS_MASK
 from gdbheapx.layout import pack as packs
-from gdbheapx.ranges import unite_ranges
 
 PREFIX_MARK = "opt_narenas"
 """A variable that is external in every release: the rest of its name is the private prefix. (arenas_lock is static from 5.3.1 on.)"""

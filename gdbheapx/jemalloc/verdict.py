@@ -5,17 +5,16 @@ alone.
 from itertools import product
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence
 
-from gdbheapx import findings as codes
-from gdbheapx import verdict
 from gdbheapx.allocators import huge_pages
 from gdbheapx.allocators.measured import NO_HUGE, NO_OBLIVIOUS
 from gdbheapx.allocators.records import AllocatorPart, Surroundings
-from gdbheapx.columns import add_values
-from gdbheapx.hints import hint_command
-from gdbheapx.jemalloc.records import JemallocArena, JemallocBin, JemallocFacts, PublicNames
-from gdbheapx.model import Finding, StepSentence
-from gdbheapx.units import Sentence, SentenceSize, format_share, join_sentences, make_sentence
-from gdbheapx.verdict import (
+from gdbheapx.common import findings as codes
+from gdbheapx.common import verdict
+from gdbheapx.common.columns import add_values
+from gdbheapx.common.hints import hint_command
+from gdbheapx.common.model import Finding, StepSentence
+from gdbheapx.common.units import Sentence, SentenceSize, format_share, join_sentences, make_sentence
+from gdbheapx.common.verdict import (
     ALLOCATED,
     LITTLE_BYTES,
     SMALL_BYTES,
@@ -34,6 +33,7 @@ from gdbheapx.verdict import (
     judge_heap,
     list_ends,
 )
+from gdbheapx.jemalloc.records import JemallocArena, JemallocBin, JemallocFacts, PublicNames
 
 PARTS = {
     "used_bytes": "in use by the program",

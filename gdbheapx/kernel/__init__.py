@@ -7,8 +7,8 @@ Nothing is loaded or compiled at import.
 
 from typing import TYPE_CHECKING, Any, List, Optional
 
-from gdbheapx.errors import HeapxError
-from gdbheapx.problems import KERNEL_MISSING
+from gdbheapx.common.errors import HeapxError
+from gdbheapx.common.problems import KERNEL_MISSING
 
 if TYPE_CHECKING:
     from gdbheapx.kernel.binding import CKernel

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Optional, Sequence, Tuple
 
-from gdbheapx.budget import Budget
+from gdbheapx.common.budget import Budget
 from gdbheapx.inferior.base import BulkSource, BytesSource, PageTable
 from gdbheapx.kernel.common import library
 from gdbheapx.kernel.common.library import LIBRARY, Kernel, Unusable, load_library_at, open_library

@@ -2,22 +2,22 @@
 
 from typing import Any, Dict, Iterator, Optional, Sequence
 
-from gdbheapx import units
 from gdbheapx.allocators.answers import AllocatorPlace
 from gdbheapx.allocators.plan import Acted, list_measures, say_resident
 from gdbheapx.allocators.records import Page
 from gdbheapx.analysis.addon_answers import FROZEN, LATE, OFF, UNNAMED, Books, Garbage, sum_by_name, sum_contexts
 from gdbheapx.analysis.census.block import Location
-from gdbheapx.catalogue import ALIASES
-from gdbheapx.columns import BYTES, COUNT, IF_ANY, IF_KNOWN, TEXT, Column, ColumnsTable
 from gdbheapx.command import CommandAnswer, TextStyle
-from gdbheapx.hints import hint_about
-from gdbheapx.problems import NO_ALLOCATOR, NOT_IN_SNAPSHOT
+from gdbheapx.common import units
+from gdbheapx.common.catalogue import ALIASES
+from gdbheapx.common.columns import BYTES, COUNT, IF_ANY, IF_KNOWN, TEXT, Column, ColumnsTable
+from gdbheapx.common.hints import hint_about
+from gdbheapx.common.problems import NO_ALLOCATOR, NOT_IN_SNAPSHOT
+from gdbheapx.common.units import HEADING, Sentence, SentenceSize, count_noun, format_share, make_cells, make_sentence, mark_sentence
 from gdbheapx.report import text
 from gdbheapx.report.text import format_page
 from gdbheapx.snapshot.diff import DUMPED, Diff, DiffChange, DiffSide, GrowthPart, drop_unchanged
 from gdbheapx.snapshot.record import GRAPH, SnapshotRecord
-from gdbheapx.units import HEADING, Sentence, SentenceSize, count_noun, format_share, make_cells, make_sentence, mark_sentence
 
 LEAKED = "leaked"
 """In the words of a holder: there is none."""

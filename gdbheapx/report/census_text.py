@@ -9,10 +9,10 @@ from gdbheapx.analysis.census import contents
 from gdbheapx.analysis.census.contents import CopyClass, CopyRow, CopySearch, SampleText
 from gdbheapx.analysis.census.find import Census, CensusRow, Managed, Same, Slabs
 from gdbheapx.analysis.census.world import CONTENT, EXACT, PLACE, SHAPE
-from gdbheapx.columns import ColumnsTable, columns_of
+from gdbheapx.common.columns import ColumnsTable, columns_of
+from gdbheapx.common.units import Sentence, SentenceSize, count_noun, format_share, join_sentences, make_cells, make_sentence
 from gdbheapx.report import text
 from gdbheapx.report.reach_text import MOST_CLASSES, make_classes_page
-from gdbheapx.units import Sentence, SentenceSize, count_noun, format_share, join_sentences, make_cells, make_sentence
 
 MOST_ROWS, MOST_SAME, MOST_NAME = 30, 10, 100
 CLASS = re.compile(r"CLASS@([0-9a-f]{16,})\+")

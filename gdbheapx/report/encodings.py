@@ -9,15 +9,15 @@ from itertools import compress
 from json import dumps
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx import hints
-from gdbheapx.columns import columns_of
 from gdbheapx.command import JsonLines
-from gdbheapx.errors import HeapxError
+from gdbheapx.common import hints
+from gdbheapx.common.columns import columns_of
+from gdbheapx.common.errors import HeapxError
+from gdbheapx.common.model import TargetAddress
+from gdbheapx.common.problems import MISSING_PACKAGE
+from gdbheapx.common.units import count_noun, format_figure, format_size
 from gdbheapx.kernel.blocks.stream import CLASS_USED, COLUMNS, SIGNATURE, CsvWords, NativeBlocks
-from gdbheapx.model import TargetAddress
-from gdbheapx.problems import MISSING_PACKAGE
 from gdbheapx.report.text import DIRECTION
-from gdbheapx.units import count_noun, format_figure, format_size
 
 if TYPE_CHECKING:
     from gdbheapx.analysis.census.find import LabelSet

@@ -2,22 +2,21 @@
 
 from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx import allocators, hints, units
+from gdbheapx import allocators
 from gdbheapx.allocators.records import Page
 from gdbheapx.analysis.inside import OWNED, InsideAnswer, RuntimeTable
 from gdbheapx.analysis.memory.kinds import ALLOCATOR, FILE
 from gdbheapx.analysis.memory_verdict import had_deeper_stacks, weigh_part
 from gdbheapx.analysis.overview import Brief, Overview, is_large, may_have_suspect
 from gdbheapx.analysis.split import SplitMemory, count_taken
-from gdbheapx.columns import BYTES, TEXT, Column, ColumnsTable, add_values
 from gdbheapx.command import TextStyle
-from gdbheapx.findings import MOSTLY
-from gdbheapx.hints import hint_command, write_commands
-from gdbheapx.model import CERTAIN, GUESS, AllocatorInfo, Finding, MemoryPart, StepAdvice
-from gdbheapx.report import analysis_text, census_text, pages, reach_text, text
-from gdbheapx.report.text import make_printable, wrap_sentence
-from gdbheapx.stops import format_paused
-from gdbheapx.units import (
+from gdbheapx.common import hints, units
+from gdbheapx.common.columns import BYTES, TEXT, Column, ColumnsTable, add_values
+from gdbheapx.common.findings import MOSTLY
+from gdbheapx.common.hints import hint_command, write_commands
+from gdbheapx.common.model import CERTAIN, GUESS, AllocatorInfo, Finding, MemoryPart, StepAdvice
+from gdbheapx.common.stops import format_paused
+from gdbheapx.common.units import (
     DAMAGE,
     HEADING,
     WARNING,
@@ -29,7 +28,9 @@ from gdbheapx.units import (
     make_sentence,
     mark_sentence,
 )
-from gdbheapx.verdict import FRAGMENTED, GROWING, INCONCLUSIVE, KEPT, LEAKED, SMALL, HeapVerdict
+from gdbheapx.common.verdict import FRAGMENTED, GROWING, INCONCLUSIVE, KEPT, LEAKED, SMALL, HeapVerdict
+from gdbheapx.report import analysis_text, census_text, pages, reach_text, text
+from gdbheapx.report.text import make_printable, wrap_sentence
 
 BIGGEST_ARENAS = 8
 SMALL_PART = 2000

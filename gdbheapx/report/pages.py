@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any, Dict, FrozenSet, Iterator, List, NamedTup
 
 from gdbheapx.allocators.answers import BrokenRule
 from gdbheapx.allocators.records import Page
-from gdbheapx.columns import BYTES, TEXT, Column, ColumnsTable, columns_of
 from gdbheapx.command import CommandAnswer, JsonLines, TextStyle
-from gdbheapx.hints import hint_again
+from gdbheapx.common.columns import BYTES, TEXT, Column, ColumnsTable, columns_of
+from gdbheapx.common.hints import hint_again
+from gdbheapx.common.model import AllocatorInfo, Check, HistogramRow, ThreadCache
+from gdbheapx.common.units import DAMAGE, SentenceSize, count_noun, format_size, join_sentences, make_cells, make_sentence, mark_sentence
 from gdbheapx.kernel.blocks.stream import NO_ARENA, BlockFilter, BlockShape, NativeBlocks
-from gdbheapx.model import AllocatorInfo, Check, HistogramRow, ThreadCache
 from gdbheapx.report import text
 from gdbheapx.report.text import format_page
-from gdbheapx.units import DAMAGE, SentenceSize, count_noun, format_size, join_sentences, make_cells, make_sentence, mark_sentence
 
 if TYPE_CHECKING:
     from gdbheapx.analysis.memory_verdict import Coverage

@@ -2,7 +2,6 @@
 
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
-from gdbheapx import units
 from gdbheapx.allocators import answers
 from gdbheapx.allocators.records import Page
 from gdbheapx.analysis import pins
@@ -15,13 +14,14 @@ from gdbheapx.analysis.reachability.heap_graph import HeldByField, ManagedClass
 from gdbheapx.analysis.reachability.leaks import LeakedBlock, LeakGroup, Leaks, LostMapping
 from gdbheapx.analysis.reachability.owners import SHARED, THREAD, HeldContainer, LeakSuspect, LinkedContainer, OwnedMemory, Owners
 from gdbheapx.analysis.reachability.refs import Refs, RefsStep
-from gdbheapx.columns import ColumnsTable, columns_of
 from gdbheapx.command import TextStyle
-from gdbheapx.hints import hint_again, hint_command
+from gdbheapx.common import units
+from gdbheapx.common.columns import ColumnsTable, columns_of
+from gdbheapx.common.hints import hint_again, hint_command
+from gdbheapx.common.model import TargetAddress
+from gdbheapx.common.units import DAMAGE, HEADING, WARNING, Sentence, SentenceSize, count_noun, format_share, make_sentence, mark_sentence
 from gdbheapx.kernel.blocks.graph import GUESS, LIKELY, MAYBE, WEAK, Others
-from gdbheapx.model import TargetAddress
 from gdbheapx.report import analysis_text, text
-from gdbheapx.units import DAMAGE, HEADING, WARNING, Sentence, SentenceSize, count_noun, format_share, make_sentence, mark_sentence
 
 MOST_NAMED, MOST_USERS = 2, 3
 """Of those who hold a suspect, and of what else points into a container."""

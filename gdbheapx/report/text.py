@@ -7,10 +7,10 @@ import re
 from typing import Any, Callable, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 from gdbheapx.allocators.records import Page
-from gdbheapx.columns import TEXT, Column, ColumnsTable, field_value, format_cell
 from gdbheapx.command import TextStyle
-from gdbheapx.hints import hint_again, write_commands
-from gdbheapx.units import DAMAGE, HEADING, WARNING, count_noun, mark_sentence, meaning_of, plain_form
+from gdbheapx.common.columns import TEXT, Column, ColumnsTable, field_value, format_cell
+from gdbheapx.common.hints import hint_again, write_commands
+from gdbheapx.common.units import DAMAGE, HEADING, WARNING, count_noun, mark_sentence, meaning_of, plain_form
 
 DIRECTION = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
 """Characters that turn the reading direction: a name with one looks like another, and moves what is next to it."""

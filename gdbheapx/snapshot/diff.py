@@ -4,7 +4,6 @@ import calendar
 import time
 from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple, cast
 
-from gdbheapx import verdict
 from gdbheapx.allocators.records import HeapArenas
 from gdbheapx.analysis import addon_answers as program_books
 from gdbheapx.analysis.addon_answers import Books
@@ -15,13 +14,14 @@ from gdbheapx.analysis.reachability.dominance import MOST_OWNERS, TALLIED, Owner
 from gdbheapx.analysis.reachability.leaks import Leaks
 from gdbheapx.analysis.reachability.owners import BLOCK, SHARED, OwnedMemory, Owners, describe_containers
 from gdbheapx.analysis.split import SplitMemory
-from gdbheapx.errors import HeapxError
-from gdbheapx.hints import hint_about
+from gdbheapx.common import verdict
+from gdbheapx.common.errors import HeapxError
+from gdbheapx.common.hints import hint_about
+from gdbheapx.common.model import MemoryPart, StepAdvice
+from gdbheapx.common.units import Sentence, SentenceSize, join_sentences, make_sentence
 from gdbheapx.inferior.base import Target
-from gdbheapx.model import MemoryPart, StepAdvice
 from gdbheapx.session import Session
 from gdbheapx.snapshot.record import GRAPH, OWNERS_KEPT, ReadingSession, RecordedOutcome, Snapshot, SnapshotRecord
-from gdbheapx.units import Sentence, SentenceSize, join_sentences, make_sentence
 
 ALL, MALLOC, RSS = "all", "malloc", "rss"
 """What a limit can be set on: every part that grew; what is in use in allocators; the whole, where what fell counts against what grew."""

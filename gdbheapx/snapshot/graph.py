@@ -6,19 +6,19 @@ from array import array
 from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 from typing import Mapping as Parted
 
-from gdbheapx import problems
 from gdbheapx.analysis.census import find
 from gdbheapx.analysis.census.world import Signature
 from gdbheapx.analysis.reachability import dominance, heap_graph
 from gdbheapx.analysis.reachability.heap_graph import HeldByField, ManagedField, NamedVariable, find_variable_at
 from gdbheapx.analysis.reachability.paths import NodeNames, Path, Paths, PathStep
-from gdbheapx.errors import HeapxError
+from gdbheapx.common import problems
+from gdbheapx.common.errors import HeapxError
+from gdbheapx.common.model import TargetAddress
+from gdbheapx.common.problems import SNAPSHOT_DAMAGED
 from gdbheapx.inferior.base import Mapping, MappingUse, Module, Thread
 from gdbheapx.kernel.blocks.graph import LEAKED, NO_SLOT, OWNS_ALL, GraphNumbers, Habit, Owning
 from gdbheapx.kernel.blocks.graph_queries import renumber_labels
 from gdbheapx.kernel.blocks.packed import STREAMS, Move, PackedGraph, pack_numbers, unpack_numbers
-from gdbheapx.model import TargetAddress
-from gdbheapx.problems import SNAPSHOT_DAMAGED
 from gdbheapx.session import Session
 from gdbheapx.snapshot import container
 from gdbheapx.snapshot.container import PackedPart

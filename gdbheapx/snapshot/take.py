@@ -18,24 +18,25 @@ import time
 from bisect import bisect_right
 from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Set, Tuple, Union
 
-from gdbheapx import __version__, addon_loader, child_python, command
+from gdbheapx import __version__, command
 from gdbheapx.allocators import REGISTRY
 from gdbheapx.allocators.records import heap_sum
 from gdbheapx.analysis import pins
 from gdbheapx.analysis.census import owned
 from gdbheapx.analysis.overview import Overview
 from gdbheapx.analysis.reachability.paths import PathStep
-from gdbheapx.catalogue import ADDON_ALLOCATORS
-from gdbheapx.errors import HeapxError, error_of_document
-from gdbheapx.global_options import GLOBALS, STANDS_BY, split_words, unpack_words
+from gdbheapx.common import addon_loader, child_python
+from gdbheapx.common.catalogue import ADDON_ALLOCATORS
+from gdbheapx.common.errors import HeapxError, error_of_document
+from gdbheapx.common.global_options import GLOBALS, STANDS_BY, split_words, unpack_words
+from gdbheapx.common.model import HeapSum, Problem, TargetAddress
+from gdbheapx.common.problems import FILE_NOT_FOUND, NO_ANSWER, NOT_IN_SNAPSHOT, OUT_OF_MEMORY, Severity
+from gdbheapx.common.units import Sentence
 from gdbheapx.inferior.base import Mapping, Target, format_utc
 from gdbheapx.kernel.blocks.packed import Move
-from gdbheapx.model import HeapSum, Problem, TargetAddress
-from gdbheapx.problems import FILE_NOT_FOUND, NO_ANSWER, NOT_IN_SNAPSHOT, OUT_OF_MEMORY, Severity
 from gdbheapx.session import Session
 from gdbheapx.snapshot import container, graph, record
 from gdbheapx.snapshot.record import GRAPH, OWNERS_KEPT, RecordedMapping, RecordedOutcome, RecordingSession, SnapshotHead, SnapshotRecord
-from gdbheapx.units import Sentence
 
 FIRST, STEP = 1 << 44, 1 << 32
 FIXED = 1 << 32

@@ -13,15 +13,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gdbheapx import problems
-from gdbheapx.budget import WORK
-from gdbheapx.errors import HeapxError
+from gdbheapx.common import problems
+from gdbheapx.common.budget import WORK
+from gdbheapx.common.errors import HeapxError
+from gdbheapx.common.model import Problem
 from gdbheapx.inferior.elf import demangle, images
 from gdbheapx.inferior.elf.dwarf import Dwarf, DwarfReader, TypeWalk, Unsupported
 from gdbheapx.inferior.elf.file import ElfFile, parse_header
 from gdbheapx.inferior.elf.link_map import LinkMap, find_tls
 from gdbheapx.inferior.source import CoreSource
-from gdbheapx.model import Problem
 from gdbheapx.snapshot import container, record
 from tests.support.builders import core_file
 from tests.support.builders.elf_file import (

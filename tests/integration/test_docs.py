@@ -11,7 +11,8 @@ from typing import List, Set, Tuple
 
 import pytest
 
-from gdbheapx import catalogue, command, global_options
+from gdbheapx import command
+from gdbheapx.common import catalogue, global_options
 from tests.support.paths import COMMANDS, ROOT
 from tests.support.tool import run
 
@@ -101,7 +102,7 @@ def test_every_promise_of_security_has_its_tests() -> None:
 
 def test_agents_find_every_verdict_and_finding() -> None:
     """docs/reference/for-agents.md says how to go on from each kind of verdict and each code of a finding."""
-    from gdbheapx import findings, verdict
+    from gdbheapx.common import findings, verdict
 
     page = (ROOT / "docs" / "reference" / "for-agents.md").read_text()
     told = {code for row in re.findall(r"^\| (`(?!data)[a-z-]+.*?`) \| ", page, re.MULTILINE) for code in re.findall(r"`([a-z.-]+?)(?:\.\.\.)?`", row)}

@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tu
 
 import pytest
 
-from gdbheapx import catalogue
+from gdbheapx.common import catalogue
 from tests.support import jemallocs, kernelcore, mimallocs
 from tests.support.addons import require_addon
 from tests.support.bare import doorless, timeless

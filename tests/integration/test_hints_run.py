@@ -1,6 +1,6 @@
 """What is advised can be followed: each command that an answer names is run on the same target, and none is refused.
 
-Files: place.py, hints.py.
+Files: place.py, common/hints.py.
 """
 
 import json
@@ -13,7 +13,8 @@ from typing import Any, Dict, Iterator, List, Set
 
 import pytest
 
-from gdbheapx import addon_loader, place
+from gdbheapx import place
+from gdbheapx.common import addon_loader
 from tests.support import jemallocs
 from tests.support.paths import COMMANDS
 from tests.support.processes import Process, Stage, by_turns

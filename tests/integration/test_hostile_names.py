@@ -1,6 +1,6 @@
 """Names that a process gives to its file, threads, mapped files, classes and symbols, through every format: each stays what it is.
 
-Files: files.py.
+Files: common/files.py.
 """
 
 import csv

@@ -10,7 +10,7 @@ from typing import Any, Callable, Iterator, List
 import pytest
 
 from gdbheapx import command, runner
-from gdbheapx.errors import HeapxError
+from gdbheapx.common.errors import HeapxError
 from gdbheapx.inferior.target import open_elf_target
 from gdbheapx.jemalloc.entry import ALLOCATOR
 from gdbheapx.jemalloc.extents import CACHED_DAMAGE, EXTENT_DAMAGE

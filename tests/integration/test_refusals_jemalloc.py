@@ -13,7 +13,7 @@ import pytest
 
 from gdbheapx import kernel as kernels
 from gdbheapx.allocators.records import heap_context
-from gdbheapx.budget import Budget
+from gdbheapx.common.budget import Budget
 from gdbheapx.inferior.target import open_elf_target
 from gdbheapx.jemalloc.allocator import JemallocMalloc
 from gdbheapx.jemalloc.entry import ALLOCATOR

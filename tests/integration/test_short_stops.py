@@ -12,8 +12,9 @@ from typing import Any, Callable, Iterator, List
 import pytest
 
 import gdbheapx
-from gdbheapx import runner, stops
+from gdbheapx import runner
 from gdbheapx.command import CommandAnswer, Options, load_commands
+from gdbheapx.common import stops
 from gdbheapx.inferior import target as elf_target
 from gdbheapx.inferior.elf import file as elf
 from gdbheapx.inferior.elf import link_map

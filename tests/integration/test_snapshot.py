@@ -15,7 +15,7 @@ from typing import Dict, List, Tuple
 
 import pytest
 
-from gdbheapx.errors import HeapxError
+from gdbheapx.common.errors import HeapxError
 from gdbheapx.snapshot import container
 from tests.support.bare import doorless
 from tests.support.jemallocs import contents

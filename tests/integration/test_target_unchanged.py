@@ -6,7 +6,8 @@ from typing import Sequence
 
 import pytest
 
-from gdbheapx import catalogue, command
+from gdbheapx import command
+from gdbheapx.common import catalogue
 from tests.support import jemallocs
 from tests.support.paths import ROOT
 from tests.support.processes import Stage

@@ -12,7 +12,7 @@ import pytest
 
 from gdbheapx import allocators, command, kernel, runner
 from gdbheapx.allocators.plan import Plan
-from gdbheapx.errors import Refusal
+from gdbheapx.common.errors import Refusal
 from gdbheapx.inferior.base import Target
 from gdbheapx.inferior.target import open_elf_target
 from gdbheapx.kernel import build

@@ -9,7 +9,7 @@ from typing import Callable, Iterator, Tuple
 
 import pytest
 
-from gdbheapx import apart, files
+from gdbheapx.common import apart, files
 from tests.support.processes import READY_SECONDS, Process, Stage
 from tests.support.tool import heapx
 

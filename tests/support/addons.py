@@ -2,7 +2,7 @@
 
 import pytest
 
-from gdbheapx import addon_loader
+from gdbheapx.common import addon_loader
 
 
 def require_addon(addon: str) -> None:

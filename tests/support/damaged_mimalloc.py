@@ -8,7 +8,7 @@ from gdbheapx import kernel as kernels
 from gdbheapx.addons.allocators.mimalloc import heap
 from gdbheapx.addons.allocators.mimalloc.entry import ALLOCATOR
 from gdbheapx.allocators.records import heap_context
-from gdbheapx.budget import Budget
+from gdbheapx.common.budget import Budget
 from tests.support.damaged import DamagedCore
 from tests.support.random_damage import another
 

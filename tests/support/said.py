@@ -8,8 +8,8 @@ from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Sequence, Se
 
 import pytest
 
-from gdbheapx.hints import strip_targets, write_commands
-from gdbheapx.model import Finding, StepSentence
+from gdbheapx.common.hints import strip_targets, write_commands
+from gdbheapx.common.model import Finding, StepSentence
 
 
 class Case(NamedTuple):

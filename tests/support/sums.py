@@ -3,7 +3,7 @@
 import re
 from typing import Any, Dict, List
 
-from gdbheapx.units import sentence_size
+from gdbheapx.common.units import sentence_size
 
 SUMS = ("allocator_bytes", "stack_bytes", "file_bytes", "anonymous_bytes", "shared_memory_bytes", "device_bytes")
 IN_USE = "in use by the program"

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence
 
 from gdbheapx.allocators import list_allocator_modules
-from gdbheapx.problems import KNOWN
+from gdbheapx.common.problems import KNOWN
 from tests.support.forked_runs import Forker
 from tests.support.hidden import HIDDEN
 from tests.support.paths import GDB, GDBINIT, ROOT

@@ -5,11 +5,11 @@ from typing import Annotated, Any, Iterator, List, NamedTuple, Optional, Sequenc
 from gdbheapx.allocators.heap import Allocator, AllocatorInstance
 from gdbheapx.allocators.plan import DryRun, Held, Plan, Portion, Predicted, SystemCall
 from gdbheapx.allocators.records import Facts, HeapContext, Instances, NotRead, Returning
-from gdbheapx.columns import ADD, BYTES, TEXT, Column
+from gdbheapx.common.columns import ADD, BYTES, TEXT, Column
+from gdbheapx.common.model import AllocatorInfo, Claim
 from gdbheapx.inferior.base import Module, Symbol, Target
 from gdbheapx.kernel.blocks.stream import CLASS_FREE, CLASS_USED, EVERYTHING, BlockFilter, BlockShape, NativeBlocks, make_blocks
 from gdbheapx.kernel.common.in_ram import UNKNOWN
-from gdbheapx.model import AllocatorInfo, Claim
 from tests.support.toy_kernel.tiny.walker import FREED, HEADER_BYTES, TinyRoom, walk
 
 MOST_BLOCKS, RESERVED_BYTES, PAGE = 1 << 20, 1 << 30, 4096

@@ -5,7 +5,7 @@ from typing import Mapping
 
 from gdbheapx.allocators.fingerprints import Fingerprint, Gate, TextFingerprint
 from gdbheapx.allocators.records import NeverReturns, Returning
-from gdbheapx.hints import hint_command
+from gdbheapx.common.hints import hint_command
 
 MI_HINT = "mi_stats_print in the program shows what it holds, and so does MIMALLOC_SHOW_STATS=1 when the program exits"
 MI_NEVER_RETURNS = NeverReturns(

@@ -9,7 +9,7 @@ import os
 import time
 from typing import Annotated, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple, cast
 
-from gdbheapx import allocators, columns, problems
+from gdbheapx import allocators
 from gdbheapx.addons.monitor.memory_group import GroupBelow, GroupMemory, GroupProcess, LiveGroup, find_memory_group
 from gdbheapx.allocators.answers import Reading
 from gdbheapx.allocators.heap import AllocatorInstance
@@ -18,14 +18,15 @@ from gdbheapx.analysis.memory import kinds
 from gdbheapx.analysis.memory.kinds import MemoryOwner
 from gdbheapx.analysis.memory_verdict import lazily_free_bytes
 from gdbheapx.analysis.split import Split, split_memory
-from gdbheapx.budget import Budget
-from gdbheapx.columns import ADD, BYTES, IF_ANY, PERCENT, PLAIN, TEXT, Column, hidden_column
-from gdbheapx.errors import HeapxError
-from gdbheapx.hints import hint_about
-from gdbheapx.problems import Severity
+from gdbheapx.common import columns, problems
+from gdbheapx.common.budget import Budget
+from gdbheapx.common.columns import ADD, BYTES, IF_ANY, PERCENT, PLAIN, TEXT, Column, hidden_column
+from gdbheapx.common.errors import HeapxError
+from gdbheapx.common.hints import hint_about
+from gdbheapx.common.problems import Severity
+from gdbheapx.common.units import Sentence, SentenceSize, count_noun, exact_share, join_sentences, make_sentence
 from gdbheapx.report.text import make_printable
 from gdbheapx.session import Session
-from gdbheapx.units import Sentence, SentenceSize, count_noun, exact_share, join_sentences, make_sentence
 
 UNTIL_S = 1.7
 """Where no number of processes was given, looks end so long after the beginning: none begins that would be over later if it took as long as

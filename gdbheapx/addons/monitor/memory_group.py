@@ -6,12 +6,12 @@ import os
 import re
 from typing import Annotated, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.columns import BYTES, IF_ANY, IF_KNOWN, PLAIN, TEXT, Column
-from gdbheapx.errors import HeapxError
+from gdbheapx.common.columns import BYTES, IF_ANY, IF_KNOWN, PLAIN, TEXT, Column
+from gdbheapx.common.errors import HeapxError
+from gdbheapx.common.problems import NO_GROUP, NO_PROCESS
+from gdbheapx.common.units import list_names
 from gdbheapx.inferior.base import MappingUse
 from gdbheapx.inferior.live import headroom, procfs, usage
-from gdbheapx.problems import NO_GROUP, NO_PROCESS
-from gdbheapx.units import list_names
 
 MOST_GROUPS, MOST_PROCESSES, MOST_TOLD, MOST_DESCRIPTORS = 100_000, 20_000, 10, 4096
 """Bounds: of folders that are searched, of processes that are read, of names in an error, of descriptors of one process."""

@@ -14,8 +14,8 @@ from typing import Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, 
 
 from gdbheapx.analysis.addon_answers import Books, MemoryContext, QueueRow, taken_bytes
 from gdbheapx.analysis.census.world import EXACT, Ask, Recogniser, Signature, World
+from gdbheapx.common.model import TargetAddress
 from gdbheapx.kernel.blocks.signatures import IN_SET, Condition, NumberSet, SignatureRow
-from gdbheapx.model import TargetAddress
 from gdbheapx.session import Session
 
 STRUCTURES: Dict[str, str] = {

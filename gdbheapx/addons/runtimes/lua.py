@@ -14,9 +14,9 @@ from typing import Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional
 from gdbheapx.analysis.census.world import SHAPE, Ask, Recogniser, Signature, World
 from gdbheapx.analysis.reachability import paths as steps
 from gdbheapx.analysis.reachability.paths import ALL_WORDS, Namer, PathStep, Start, ValueNamer, ValuePosition, quote_text
+from gdbheapx.common.model import TargetAddress
+from gdbheapx.common.ranges import unite_ranges
 from gdbheapx.kernel.blocks.signatures import ADDRESS, AT_LEAST, AT_MOST, EQUAL, IN_RANGES, USABLE, Condition, NumberSet, SignatureRow
-from gdbheapx.model import TargetAddress
-from gdbheapx.ranges import unite_ranges
 
 SHORT, LONG, TABLE, LUA_FUNCTION, C_FUNCTION, USERDATA, THREAD, UPVALUE_OBJECT = 0x04, 0x14, 0x05, 0x06, 0x26, 0x07, 0x08, 0x09
 """Types with their variants (lobject.h), as in the object's head {next, tt, marked}."""

@@ -15,13 +15,13 @@ from itertools import accumulate, islice
 from struct import unpack, unpack_from
 from typing import Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
-from gdbheapx import problems
 from gdbheapx.analysis.census.world import SHAPE, Ask, Inner, Length, Recogniser, RuntimeLabels, Signature, World
 from gdbheapx.analysis.reachability import paths as steps
-from gdbheapx.hints import hint_command
+from gdbheapx.common import problems
+from gdbheapx.common.hints import hint_command
+from gdbheapx.common.model import TargetAddress
 from gdbheapx.kernel.blocks.signatures import AT_MOST, EQUAL, FIELD, IN_SET, NOT_EQUAL, USABLE, Condition, NumberSet, SignatureRow
 from gdbheapx.kernel.blocks.stream import NativeBlocks
-from gdbheapx.model import TargetAddress
 
 STRING, ARRAY, OBJECT, REFERENCE, INDIRECT, POINTER = 6, 7, 8, 10, 12, 13
 """Of a zval: its type (zend_types.h: IS_...)."""

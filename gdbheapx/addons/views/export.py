@@ -20,15 +20,15 @@ from array import array
 from bisect import bisect_right
 from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx import problems
 from gdbheapx.analysis.census import find, owned
 from gdbheapx.analysis.census.owned import CodeImage, OwnerFrame, OwnerStack
 from gdbheapx.analysis.reachability import dominance, heap_graph
-from gdbheapx.hints import hint_command
+from gdbheapx.common import problems
+from gdbheapx.common.hints import hint_command
+from gdbheapx.common.units import count_noun, format_number
 from gdbheapx.kernel.blocks.graph import EXACT_SLOT, NO_SLOT
 from gdbheapx.report.encodings import clean_name
 from gdbheapx.session import Session
-from gdbheapx.units import count_noun, format_number
 
 KINDS = (
     ("objects", "count", "blocks"),

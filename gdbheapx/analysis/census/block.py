@@ -5,7 +5,6 @@ from bisect import bisect_right
 from contextlib import suppress
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
 
-from gdbheapx import problems
 from gdbheapx.allocators.answers import AllocatorPlace, BrokenRule
 from gdbheapx.allocators.heap import AllocatorInstance
 from gdbheapx.analysis.census import find, registry
@@ -17,14 +16,15 @@ from gdbheapx.analysis.reachability.heap_graph import Reach, find_module_at
 from gdbheapx.analysis.reachability.owners import HeldContainer, HeldContainers
 from gdbheapx.analysis.reachability.paths import NamedGraph, NodeNames
 from gdbheapx.analysis.reachability.refs import Holder
-from gdbheapx.errors import HeapxError, Unevaluated
-from gdbheapx.hints import hint_again, hint_command
+from gdbheapx.common import problems
+from gdbheapx.common.errors import HeapxError, Unevaluated
+from gdbheapx.common.hints import hint_again, hint_command
+from gdbheapx.common.model import TargetAddress
+from gdbheapx.common.problems import NOT_FOUND, NOT_IN_SNAPSHOT, ProblemSink
+from gdbheapx.common.units import SentenceSize, count_noun, make_sentence
 from gdbheapx.inferior.base import Mapping, Target
 from gdbheapx.kernel.blocks.stream import NO_ARENA, BlockFilter, NativeBlocks
-from gdbheapx.model import TargetAddress
-from gdbheapx.problems import NOT_FOUND, NOT_IN_SNAPSHOT, ProblemSink
 from gdbheapx.session import Session
-from gdbheapx.units import SentenceSize, count_noun, make_sentence
 
 
 def make_named_graph(session: Session) -> NamedGraph:

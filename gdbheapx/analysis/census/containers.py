@@ -14,7 +14,7 @@ from gdbheapx.analysis.census import cplusplus, registry, rust
 from gdbheapx.analysis.census.world import Recogniser, World
 from gdbheapx.analysis.reachability.heap_graph import Reach
 from gdbheapx.analysis.reachability.owners import HeldContainer
-from gdbheapx.model import TargetAddress
+from gdbheapx.common.model import TargetAddress
 
 MOST_BYTES = 4096
 """Of a variable or block that are looked through."""

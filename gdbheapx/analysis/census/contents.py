@@ -11,17 +11,17 @@ from gdbheapx.analysis.census.find import BEYOND, Census, LabelSet
 from gdbheapx.analysis.census.world import EXACT, PLACE, SHAPE, Signature, World
 from gdbheapx.analysis.reachability import heap_graph
 from gdbheapx.analysis.reachability.paths import Namer
-from gdbheapx.columns import BYTES, IF_ANY, TEXT, Column
-from gdbheapx.errors import HeapxError
-from gdbheapx.hints import hint_again, hint_command
+from gdbheapx.common.columns import BYTES, IF_ANY, TEXT, Column
+from gdbheapx.common.errors import HeapxError
+from gdbheapx.common.hints import hint_again, hint_command
+from gdbheapx.common.model import TargetAddress
+from gdbheapx.common.problems import NO_ANSWER, NOT_FOUND, NOT_IN_SNAPSHOT, OUT_OF_MEMORY, USAGE
+from gdbheapx.common.units import SentenceSize, make_sentence
 from gdbheapx.inferior.base import Target
 from gdbheapx.kernel.blocks import graph_queries as kernel
 from gdbheapx.kernel.blocks.graph import Graph, NativeSum
 from gdbheapx.kernel.blocks.signatures import STRING
-from gdbheapx.model import TargetAddress
-from gdbheapx.problems import NO_ANSWER, NOT_FOUND, NOT_IN_SNAPSHOT, OUT_OF_MEMORY, USAGE
 from gdbheapx.session import Session
-from gdbheapx.units import SentenceSize, make_sentence
 
 MOST_BYTES = 60
 """Of a text."""

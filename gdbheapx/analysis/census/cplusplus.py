@@ -6,10 +6,10 @@ from bisect import bisect_right
 from typing import Any, Container, Dict, Iterable, Iterator, List, Optional, Sequence, Set, Tuple, Union
 
 from gdbheapx.analysis.census.world import EXACT, PLACE, SHAPE, Ask, Recogniser, Signature, World
+from gdbheapx.common.ranges import RangeIndex, unite_ranges
 from gdbheapx.inferior.base import Mapping, Module
 from gdbheapx.kernel.blocks import signatures
 from gdbheapx.kernel.blocks.signatures import ALL, AT_LEAST, AT_MOST, IN_RANGES, IN_SET, Condition, NumberSet, SignatureRow, Signed
-from gdbheapx.ranges import RangeIndex, unite_ranges
 
 MOST_DISTANCE = 1 << 20
 """From a base to the start of its object, in bytes."""

@@ -12,9 +12,9 @@ from gdbheapx.analysis.census.world import World
 from gdbheapx.analysis.reachability.heap_graph import Reach, find_module_at
 from gdbheapx.analysis.reachability.owners import HeldContainer
 from gdbheapx.analysis.reachability.paths import FIELD, INDEX, KEY, Hop, Namer, PathMove, PathStep, Start
+from gdbheapx.common.model import TargetAddress
+from gdbheapx.common.ranges import RangeIndex
 from gdbheapx.inferior.base import TypeLayout
-from gdbheapx.model import TargetAddress
-from gdbheapx.ranges import RangeIndex
 from gdbheapx.session import Session
 
 MOST_LOOKED, MOST_NODES = 4096, 1 << 14

@@ -12,7 +12,6 @@ from bisect import bisect_right
 from collections import Counter
 from typing import AbstractSet, Annotated, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
-from gdbheapx import problems
 from gdbheapx.analysis.census import cplusplus, registry, rust
 from gdbheapx.analysis.census import world as worlds
 from gdbheapx.analysis.census.cplusplus import CppClasses
@@ -23,17 +22,18 @@ from gdbheapx.analysis.reachability.heap_graph import ManagedClass
 from gdbheapx.analysis.reachability.owners import SHAPES
 from gdbheapx.analysis.reachability.paths import BlockPaths, LabelKind, NodeNames, Speaker
 from gdbheapx.analysis.reachability.paths import Paths as GraphPaths
-from gdbheapx.columns import BYTES, IF_ANY, TEXT, Column, add_values, hidden_column
+from gdbheapx.common import problems
+from gdbheapx.common.columns import BYTES, IF_ANY, TEXT, Column, add_values, hidden_column
+from gdbheapx.common.model import TargetAddress
+from gdbheapx.common.ranges import unite_ranges
+from gdbheapx.common.units import SentenceSize, make_sentence
 from gdbheapx.kernel.blocks import signatures
 from gdbheapx.kernel.blocks.graph import NO_SLOT, Graph
 from gdbheapx.kernel.blocks.graph import SHAPES as GRAPH_SHAPES
 from gdbheapx.kernel.blocks.graph_queries import FillRule, measure_fill
 from gdbheapx.kernel.blocks.signatures import AT_MOST, NOT_EQUAL, Condition, Referring, SignatureRow, Signed, Signer
 from gdbheapx.kernel.blocks.stream import NativeBlocks
-from gdbheapx.model import TargetAddress
-from gdbheapx.ranges import unite_ranges
 from gdbheapx.session import Session
-from gdbheapx.units import SentenceSize, make_sentence
 
 LEAST_BYTES = 4096
 """Of a slab."""

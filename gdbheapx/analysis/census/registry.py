@@ -4,15 +4,15 @@ import functools
 from bisect import bisect_right
 from typing import Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx import addon_loader, problems
 from gdbheapx.analysis.census import cplusplus, rust
 from gdbheapx.analysis.census.cplusplus import Images, constant_ranges
 from gdbheapx.analysis.census.world import PLACE, SHAPE, Ask, Inner, Recogniser, Signature, World
 from gdbheapx.analysis.memory import attribute
 from gdbheapx.analysis.reachability import heap_graph
+from gdbheapx.common import addon_loader, problems
+from gdbheapx.common.model import TargetAddress
 from gdbheapx.inferior.base import Module
 from gdbheapx.kernel.blocks.signatures import ALL, AT_LEAST, AT_MOST, IN_RANGES, Condition, NumberSet, SignatureRow, Signed, split_sized_key
-from gdbheapx.model import TargetAddress
 from gdbheapx.session import Session
 
 LEAST_MAGIC_BYTES = 40

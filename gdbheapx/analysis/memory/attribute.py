@@ -7,12 +7,12 @@ from typing import Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple
 from gdbheapx.analysis.memory import kinds, stacks
 from gdbheapx.analysis.memory.kinds import RUNTIMES, KnownRuntime, MappingPlaces, MappingShape, MemoryOwner
 from gdbheapx.analysis.memory.stacks import UNJOINED
-from gdbheapx.budget import Budget
+from gdbheapx.common.budget import Budget
+from gdbheapx.common.model import CERTAIN, GUESS, LIKELY, Claim
+from gdbheapx.common.ranges import Range, RangeIndex, RangeSums, subtract_ranges, unite_ranges
 from gdbheapx.inferior.base import MappingUse, MemoryUse, Target, Thread
 from gdbheapx.kernel.common.in_ram import Ram
 from gdbheapx.kernel.common.library import ADDRESS_MASK, Kernel
-from gdbheapx.model import CERTAIN, GUESS, LIKELY, Claim
-from gdbheapx.ranges import Range, RangeIndex, RangeSums, subtract_ranges, unite_ranges
 
 ReadBytes = Callable[[int, int], bytes]
 

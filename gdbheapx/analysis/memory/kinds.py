@@ -3,8 +3,8 @@
 from bisect import bisect_right
 from typing import FrozenSet, List, NamedTuple, Optional, Sequence, Tuple
 
+from gdbheapx.common.model import CERTAIN, GUESS, LIKELY
 from gdbheapx.inferior.base import MappingUse
-from gdbheapx.model import CERTAIN, GUESS, LIKELY
 
 ALLOCATOR = "allocator"
 STACK = "stack"

@@ -9,10 +9,10 @@ from typing import Mapping as ReadOnly
 
 from gdbheapx.analysis.memory.kinds import STACK, MappingPlaces, MemoryOwner
 from gdbheapx.arch import Architecture
-from gdbheapx.budget import Budget
+from gdbheapx.common.budget import Budget
+from gdbheapx.common.model import LIKELY
+from gdbheapx.common.ranges import Range, RangeIndex, unite_ranges
 from gdbheapx.inferior.base import Target, Thread
-from gdbheapx.model import LIKELY
-from gdbheapx.ranges import Range, RangeIndex, unite_ranges
 
 LEAST_PTHREAD_BYTES = 2048
 """Every release's struct pthread is longer."""

@@ -31,11 +31,11 @@ from gdbheapx.analysis.reachability.owners import (
     walk_owned,
 )
 from gdbheapx.analysis.reachability.paths import NodeNames, Path, Paths
+from gdbheapx.common.model import TargetAddress
+from gdbheapx.common.units import count_noun
 from gdbheapx.inferior.base import Module
 from gdbheapx.kernel.blocks.graph import EXACT_SLOT, LEAKED, LIST, LRU, NO_NODE, NO_SLOT, RULE_HABIT, Container, Edge, NativeSum, Tree
-from gdbheapx.model import TargetAddress
 from gdbheapx.session import Session
-from gdbheapx.units import count_noun
 
 LEAST_ARRAY = 16
 """So many pointers in a row to blocks of one size are one variable: a table."""

@@ -7,24 +7,24 @@ from bisect import bisect_left, bisect_right
 from itertools import compress
 from typing import Annotated, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Protocol, Sequence, Set, Tuple
 
-from gdbheapx import problems
 from gdbheapx.analysis.memory import attribute, kinds, stacks
 from gdbheapx.analysis.memory.kinds import MappingPlaces
-from gdbheapx.budget import allowed_bytes
-from gdbheapx.columns import BYTES, IF_ANY, TEXT, Column
-from gdbheapx.errors import HeapxError
-from gdbheapx.hints import hint_command
+from gdbheapx.common import problems
+from gdbheapx.common.budget import allowed_bytes
+from gdbheapx.common.columns import BYTES, IF_ANY, TEXT, Column
+from gdbheapx.common.errors import HeapxError
+from gdbheapx.common.hints import hint_command
+from gdbheapx.common.model import GUESS
+from gdbheapx.common.problems import NOT_IN_SNAPSHOT, OUT_OF_MEMORY, Severity
+from gdbheapx.common.ranges import Range, RangeIndex, subtract_ranges, unite_ranges
+from gdbheapx.common.units import SentenceSize, count_noun, make_sentence
 from gdbheapx.inferior import base
 from gdbheapx.inferior.base import Function, Mapping, MappingUse, Module, StackCall, StackCopy, StaticBlock, Target, Thread
 from gdbheapx.kernel.blocks import graph as evidence
 from gdbheapx.kernel.blocks.graph import FROM_MAPPING, LEAKED, NO_SLOT, Containers, Graph, GraphNumbers, GraphShape, Habit, NativeSum
 from gdbheapx.kernel.blocks.signatures import Signer
 from gdbheapx.kernel.blocks.stream import NativeBlocks
-from gdbheapx.model import GUESS
-from gdbheapx.problems import NOT_IN_SNAPSHOT, OUT_OF_MEMORY, Severity
-from gdbheapx.ranges import Range, RangeIndex, subtract_ranges, unite_ranges
 from gdbheapx.session import Session
-from gdbheapx.units import SentenceSize, count_noun, make_sentence
 
 MOST_LOST_WORDS = 1 << 20
 """Of garbage, whose blocks are looked up one by one."""

@@ -9,9 +9,9 @@ from gdbheapx.analysis.census.block import Labels
 from gdbheapx.analysis.reachability import heap_graph
 from gdbheapx.analysis.reachability.heap_graph import HeldByField, Reach, measure_fields
 from gdbheapx.analysis.reachability.owners import LinkedContainer
-from gdbheapx.columns import BYTES, TEXT, Column
+from gdbheapx.common.columns import BYTES, TEXT, Column
+from gdbheapx.common.model import TargetAddress
 from gdbheapx.kernel.blocks.graph import EVIDENCE, FROM_MAPPING, HELD, LEAKED, RULE_INSIDE, Containers, Habit, LeakRoot, NativeSum
-from gdbheapx.model import TargetAddress
 from gdbheapx.session import Session
 
 LARGE_SHARE = 0.05

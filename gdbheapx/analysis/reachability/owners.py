@@ -5,10 +5,10 @@ from typing import Annotated, Iterator, List, Mapping, NamedTuple, Optional, Seq
 from gdbheapx.analysis.addon_answers import Garbage
 from gdbheapx.analysis.reachability.heap_graph import HeldByField
 from gdbheapx.analysis.reachability.paths import PathStep
-from gdbheapx.columns import BYTES, IF_ANY, TEXT, Column
+from gdbheapx.common.columns import BYTES, IF_ANY, TEXT, Column
+from gdbheapx.common.model import TargetAddress
+from gdbheapx.common.units import count_noun, sentence_size
 from gdbheapx.kernel.blocks.graph import HASH_TABLE, LRU, SKIP_LIST, NativeSum, Others
-from gdbheapx.model import TargetAddress
-from gdbheapx.units import count_noun, sentence_size
 
 GLOBAL, THREAD, LOCAL, MAPPING, BLOCK, SHARED = "global", "thread", "thread-local", "mapping", "block", "shared"
 FIELD = "field"

@@ -8,12 +8,12 @@ from typing import Annotated, Any, Callable, Dict, Iterable, List, Mapping, Name
 from gdbheapx.analysis.addon_answers import Collector, Garbage, GarbageClass, explain_garbage
 from gdbheapx.analysis.reachability import heap_graph
 from gdbheapx.analysis.reachability.heap_graph import GraphRoot, NamedVariable, Reach, SymbolSource, TargetSymbols
-from gdbheapx.columns import TEXT, Column
-from gdbheapx.errors import HeapxError
+from gdbheapx.common.columns import TEXT, Column
+from gdbheapx.common.errors import HeapxError
+from gdbheapx.common.model import TargetAddress
 from gdbheapx.inferior.base import Module, Target, Thread
 from gdbheapx.kernel.blocks.graph import LAST_OWNING_BIT, NO_NODE, NO_SLOT, OWNS_ALL, Owning, Ways
 from gdbheapx.kernel.blocks.graph_queries import Counting, Cycles, find_labelled
-from gdbheapx.model import TargetAddress
 from gdbheapx.session import Session
 
 MODULE = "module"

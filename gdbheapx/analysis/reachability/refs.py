@@ -6,8 +6,8 @@ from gdbheapx.analysis.reachability.dominance import ContainerElement, Container
 from gdbheapx.analysis.reachability.heap_graph import Reach
 from gdbheapx.analysis.reachability.owners import HeldContainer
 from gdbheapx.analysis.reachability.paths import NamedGraph, NodeNames, Path, Paths, PathStep
+from gdbheapx.common.model import TargetAddress
 from gdbheapx.kernel.blocks.graph import EVIDENCE, EXACT_SLOT, MAYBE, NO_NODE, NO_SLOT, RULE_START, UNOWNING, WEAK, Edge, class_of
-from gdbheapx.model import TargetAddress
 
 if TYPE_CHECKING:
     from gdbheapx.analysis.reachability.dominance import OwnerTally

@@ -11,7 +11,7 @@ import re
 from functools import cache
 from typing import Any, Callable, Dict, List, Optional, Pattern, Sequence, Tuple, Union
 
-from gdbheapx.budget import TooMuchWork, WorkCounter
+from gdbheapx.common.budget import TooMuchWork, WorkCounter
 
 RUNTIMES = ("libstdc++.so.6", "libc++abi.so.1")
 START = "typeinfo name for "

@@ -15,7 +15,7 @@ from array import array
 from bisect import bisect_right
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple, TypeVar
 
-from gdbheapx.budget import READ_SHIFT, TooMuchWork, WorkCounter
+from gdbheapx.common.budget import READ_SHIFT, TooMuchWork, WorkCounter
 from gdbheapx.inferior.base import Member, StructType, TypeLayout, TypeSet
 from gdbheapx.inferior.elf.file import MOST_NAME_BYTES, SHT_NOBITS, ElfFile, ElfSection, read_sleb, read_uleb
 

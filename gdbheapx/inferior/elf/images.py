@@ -13,7 +13,7 @@ from typing import Callable, Dict, Iterator, List, Optional, Sequence, Set, Tupl
 
 import gdbheapx.inferior.elf.file as elf
 from gdbheapx.arch import Architecture, Relocations, Unwinding
-from gdbheapx.budget import READ_SHIFT, WorkCounter
+from gdbheapx.common.budget import READ_SHIFT, WorkCounter
 from gdbheapx.inferior.base import ClassVtable, ObjectCode, StackCall, StackCopy
 
 MASK = (1 << 64) - 1

@@ -8,10 +8,10 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, TypeVar
 
 import gdb
 
-from gdbheapx.errors import HeapxError
+from gdbheapx.common.errors import HeapxError
+from gdbheapx.common.problems import GDB_FAILED, NOT_FOUND
 from gdbheapx.inferior.base import Frame, StoppedThread
 from gdbheapx.inferior.gdb.target import call_in_every_thread, execute_gdb, try_gdb, unsigned_register
-from gdbheapx.problems import GDB_FAILED, NOT_FOUND
 
 MAX_FRAMES = 4096
 """Deeper stacks count as not unwound to their end."""

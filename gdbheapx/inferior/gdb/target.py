@@ -7,8 +7,10 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
 import gdb
 
 from gdbheapx.arch import Architecture
-from gdbheapx.budget import TooMuchWork
-from gdbheapx.errors import HeapxError, UsageError
+from gdbheapx.common.budget import TooMuchWork
+from gdbheapx.common.errors import HeapxError, UsageError
+from gdbheapx.common.problems import GDB_FAILED, NO_TARGET, SECCOMP_SLEEP, WRONG_FILE, Diagnostic
+from gdbheapx.common.units import count_noun
 from gdbheapx.inferior.base import BulkSource, Module, Symbol, Thread, ThreadLocal, TypeSet
 from gdbheapx.inferior.elf.dwarf import RawMember, RawType, TypeReader, TypeWalk, find_private_prefix
 from gdbheapx.inferior.elf.link_map import AT_PHDR
@@ -16,8 +18,6 @@ from gdbheapx.inferior.live import procfs, tracer
 from gdbheapx.inferior.live.source import LiveSource
 from gdbheapx.inferior.source import CoreSource, Openable, RemoteSource, TargetSource
 from gdbheapx.inferior.target import ElfTarget
-from gdbheapx.problems import GDB_FAILED, NO_TARGET, SECCOMP_SLEEP, WRONG_FILE, Diagnostic
-from gdbheapx.units import count_noun
 
 
 class GdbRaw(RawType):

@@ -13,12 +13,12 @@ import signal
 import time
 from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple
 
-from gdbheapx import problems
-from gdbheapx.files import read_mounts
+from gdbheapx.common import problems
+from gdbheapx.common.files import read_mounts
+from gdbheapx.common.problems import IN_SWAP, Diagnostic
+from gdbheapx.common.units import Sentence, SentenceSize, make_sentence
 from gdbheapx.inferior.base import SwapRoom
 from gdbheapx.inferior.live import procfs
-from gdbheapx.problems import IN_SWAP, Diagnostic
-from gdbheapx.units import Sentence, SentenceSize, make_sentence
 
 NO_LIMIT_BYTES = 1 << 60
 """What version 1 shows where there is none is close to 2^63."""

@@ -4,12 +4,12 @@ import os
 import time
 from typing import Dict, List, Optional, Tuple
 
-from gdbheapx.errors import HeapxError
-from gdbheapx.files import RegularFile, TargetPath
-from gdbheapx.hints import hint_about
+from gdbheapx.common.errors import HeapxError
+from gdbheapx.common.files import RegularFile, TargetPath
+from gdbheapx.common.hints import hint_about
+from gdbheapx.common.problems import ALREADY_TRACED, NO_PROCESS, NOT_PERMITTED, PROC_UNUSABLE, PROCESS_ENDED
 from gdbheapx.inferior.base import Mapping
 from gdbheapx.inferior.elf.file import ElfHeader, parse_auxv, parse_header
-from gdbheapx.problems import ALREADY_TRACED, NO_PROCESS, NOT_PERMITTED, PROC_UNUSABLE, PROCESS_ENDED
 
 ARGUMENTS, ENVIRONMENT = 45, 47
 """Fields of /proc/PID/stat, from the name on: arg_start and env_start (proc_pid_stat(5)); the end of each follows."""

@@ -10,9 +10,9 @@ from itertools import islice
 from typing import Dict, FrozenSet, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from gdbheapx.arch import SystemCalls, native_architecture
-from gdbheapx.errors import HeapxError
+from gdbheapx.common.errors import HeapxError
+from gdbheapx.common.problems import SECCOMP
 from gdbheapx.inferior.live import procfs
-from gdbheapx.problems import SECCOMP
 
 DISABLED, STRICT, FILTER = 0, 1, 2
 MOST_FILTERED, MOST_LISTED = 8, 256

@@ -22,17 +22,17 @@ from array import array
 from bisect import bisect_right
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Set, Tuple, TypeVar
 
-from gdbheapx.budget import Still
-from gdbheapx.errors import HeapxError
-from gdbheapx.files import RegularFile, TargetPath
+from gdbheapx.common.budget import Still
+from gdbheapx.common.errors import HeapxError
+from gdbheapx.common.files import RegularFile, TargetPath
+from gdbheapx.common.problems import MAPPED_FILE_UNREAD, PROCESS_ENDED, USERFAULTFD_UNREAD, Diagnostic
+from gdbheapx.common.ranges import RangeIndex, subtract_ranges, unite_ranges
+from gdbheapx.common.units import SentenceSize, count_noun, make_sentence
 from gdbheapx.inferior import base
 from gdbheapx.inferior.live import procfs, usage
 from gdbheapx.inferior.live.headroom import Deaths, LiveSwapRoom
 from gdbheapx.inferior.live.usage import GUARD, OF_FILE, PRESENT, SWAPPED, FileSystems, is_fuse, pread_once
 from gdbheapx.inferior.source import TargetSource
-from gdbheapx.problems import MAPPED_FILE_UNREAD, PROCESS_ENDED, USERFAULTFD_UNREAD, Diagnostic
-from gdbheapx.ranges import RangeIndex, subtract_ranges, unite_ranges
-from gdbheapx.units import SentenceSize, count_noun, make_sentence
 
 MOST_AT_ONCE = 1 << 30
 """Bytes of one read call."""

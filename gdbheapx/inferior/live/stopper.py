@@ -2,10 +2,10 @@
 
 from typing import Any, Dict, List, Optional, Sequence
 
-from gdbheapx.errors import HeapxError
+from gdbheapx.common.errors import HeapxError
+from gdbheapx.common.problems import NO_ANSWER, SECCOMP, ProblemCode
 from gdbheapx.inferior.elf.file import NT_PRSTATUS, ElfHeader, ThreadRegisters, decode_registers, signature_bits
 from gdbheapx.inferior.live import keeper
-from gdbheapx.problems import NO_ANSWER, SECCOMP, ProblemCode
 
 NO_LIMIT_S = 1e6
 

@@ -21,12 +21,12 @@ from functools import cache
 from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
 
 from gdbheapx.arch import native_architecture
-from gdbheapx.budget import SavedHandlers
-from gdbheapx.errors import HeapxError
+from gdbheapx.common.budget import SavedHandlers
+from gdbheapx.common.errors import HeapxError
+from gdbheapx.common.problems import ALREADY_TRACED, NOT_PERMITTED, PROCESS_ENDED, SECCOMP
 from gdbheapx.inferior.elf.file import NT_PRSTATUS
 from gdbheapx.inferior.live import procfs
 from gdbheapx.inferior.live.seccomp import ALLOW, FILTER, LOG, compute_filter_answers, read_seccomp_rules, system_calls
-from gdbheapx.problems import ALREADY_TRACED, NOT_PERMITTED, PROCESS_ENDED, SECCOMP
 
 GET_FILTER = 0x420C
 """PTRACE_SECCOMP_GET_FILTER (Linux 4.4): for a tracer with CAP_SYS_ADMIN that is under no seccomp itself."""

@@ -17,10 +17,10 @@ from itertools import accumulate, islice, repeat
 from operator import add
 from typing import Callable, Dict, Iterator, List, Optional, Sequence, Tuple, cast
 
-from gdbheapx import files
+from gdbheapx.common import files
+from gdbheapx.common.ranges import RangeIndex, unite_ranges
 from gdbheapx.inferior.base import CopiedMemory, HugePages, Mapping, MappingUse, MemoryUse, PageTable, ParentPages
 from gdbheapx.inferior.live import procfs
-from gdbheapx.ranges import RangeIndex, unite_ranges
 
 Column = Sequence[Optional[int]]
 """One value for each mapping; None where the kernel gives none."""

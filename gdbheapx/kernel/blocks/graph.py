@@ -5,8 +5,9 @@ from array import array
 from typing import TYPE_CHECKING
 
 from gdbheapx.arch import byte_order
-from gdbheapx.budget import Budget
-from gdbheapx.errors import HeapxError
+from gdbheapx.common.budget import Budget
+from gdbheapx.common.errors import HeapxError
+from gdbheapx.common.problems import OUT_OF_MEMORY
 from gdbheapx.kernel.blocks.packed import Move, PackedGraph, Pieces, pack_pieces, unpack_handle
 from gdbheapx.kernel.blocks.stream import NativeBlocks, join_streams
 from gdbheapx.kernel.common.library import (
@@ -21,7 +22,6 @@ from gdbheapx.kernel.common.library import (
     take_rows,
     usable_cpus,
 )
-from gdbheapx.problems import OUT_OF_MEMORY
 
 if TYPE_CHECKING:
     from gdbheapx.kernel.blocks.signatures import Signer

@@ -3,7 +3,7 @@
 from array import array
 from typing import TYPE_CHECKING, AbstractSet, Any, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.budget import Budget
+from gdbheapx.common.budget import Budget
 from gdbheapx.inferior.base import PageTable
 from gdbheapx.kernel.blocks.stream import NativeBlocks, open_stream
 from gdbheapx.kernel.common.library import NO_MEMORY, NativeObject, OpenPages, OpenSource, address_of, flatten_pairs, run_resumable

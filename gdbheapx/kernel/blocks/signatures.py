@@ -4,7 +4,7 @@ import ctypes
 from array import array
 from typing import Any, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.budget import Budget
+from gdbheapx.common.budget import Budget
 from gdbheapx.kernel.blocks.stream import NativeBlocks, open_stream
 from gdbheapx.kernel.common.library import NativeObject, OpenSource, address_of, finish_job, flatten_pairs, run_resumable, take_rows
 

@@ -7,7 +7,7 @@ from bisect import bisect_left
 from contextlib import contextmanager
 from typing import AbstractSet, Any, Iterator, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.budget import Budget
+from gdbheapx.common.budget import Budget
 from gdbheapx.kernel.common.library import (
     ADDRESS_MASK,
     NO_MEMORY,

@@ -7,6 +7,7 @@ import struct
 from array import array
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
+from gdbheapx.common.ranges import subtract_ranges, unite_ranges
 from gdbheapx.inferior.base import EndedStop, PageTable
 from gdbheapx.kernel.common.library import (
     ADDRESS_MASK,
@@ -19,7 +20,6 @@ from gdbheapx.kernel.common.library import (
     require_memory,
     usable_cpus,
 )
-from gdbheapx.ranges import subtract_ranges, unite_ranges
 
 TAKES_ALL, TAKES_OWN = 0, 1
 """Of a range every page that was touched; or those alone that are no pages of the mapped file."""

@@ -2,10 +2,10 @@
 
 from typing import List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.budget import Budget
+from gdbheapx.common.budget import Budget
+from gdbheapx.common.ranges import unite_ranges
 from gdbheapx.inferior.base import BulkSource, MappingUse, PageTable, Target
 from gdbheapx.kernel.common.library import Kernel, Residency
-from gdbheapx.ranges import unite_ranges
 
 Range = Tuple[int, int]
 MOST_READ_BYTES = 256 << 20

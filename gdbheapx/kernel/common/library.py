@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.budget import Budget
+from gdbheapx.common.budget import Budget
+from gdbheapx.common.ranges import subtract_ranges
 from gdbheapx.inferior.base import BulkSource, BytesSource, FileSource, PageTable, ProcessSource
 from gdbheapx.kernel import build
-from gdbheapx.ranges import subtract_ranges
 
 ADDRESS_MASK = 0xFFFFFFFFFFFFFFFF
 

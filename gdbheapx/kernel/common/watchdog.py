@@ -11,10 +11,10 @@ from array import array
 from contextlib import contextmanager
 from typing import Any, Callable, Iterator, Optional
 
-from gdbheapx.budget import LEAST_S, NAMES
-from gdbheapx.errors import HeapxError, Interrupted
+from gdbheapx.common.budget import LEAST_S, NAMES
+from gdbheapx.common.errors import HeapxError, Interrupted
+from gdbheapx.common.problems import CUT
 from gdbheapx.kernel.common.library import address_of
-from gdbheapx.problems import CUT
 
 WATCH_STATE, WATCH_BEGUN, WATCH_ANSWERED = 0, 1, 2
 """Cells: one of the states; a part of the answer was written; all is read, and only signals count."""

@@ -5,7 +5,7 @@ import os
 from array import array
 from typing import Any, ContextManager, List, Optional, Sequence, Tuple
 
-from gdbheapx.budget import Budget
+from gdbheapx.common.budget import Budget
 from gdbheapx.inferior.base import BulkSource, PageTable
 from gdbheapx.kernel.blocks.stream import EVERYTHING, BlockFilter, BlockStream, CBlocks, NativeBlocks, apart_from
 from gdbheapx.kernel.common.library import ADDRESS_MASK, Kernel, OpenPages, address_of, as_array, finish_job, take_rows

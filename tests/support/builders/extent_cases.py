@@ -5,7 +5,7 @@ from typing import Any, List, Optional, Tuple
 
 from hypothesis import strategies as st
 
-from gdbheapx.budget import Budget
+from gdbheapx.common.budget import Budget
 from gdbheapx.inferior.base import BytesSource, PageTable
 from gdbheapx.kernel.blocks.stream import (
     CLASS_CACHED,

@@ -6,7 +6,8 @@ tcache_structs.h, arena_structs_b.h), reduced to the members that readers ask fo
 
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
-from gdbheapx.budget import Budget
+from gdbheapx.common.budget import Budget
+from gdbheapx.common.problems import Diagnostic, ProblemCode
 from gdbheapx.inferior.base import BytesSource, Mapping, Member, Module, StructType, Symbol, Target, Thread, ThreadLocal, TypeSet
 from gdbheapx.jemalloc import layouts
 from gdbheapx.jemalloc import layouts as detection_geometry
@@ -18,7 +19,6 @@ from gdbheapx.jemalloc.traces import ObjectTexts
 from gdbheapx.kernel import load_native_library
 from gdbheapx.kernel.common.in_ram import Ram
 from gdbheapx.layout import pack
-from gdbheapx.problems import Diagnostic, ProblemCode
 
 LIBRARY = Module("/lib/libjemalloc.so.2", 0x7F0000000000, False, "ab" * 20, False)
 NBINS, NSIZES, NHBINS = 36, 232, 41

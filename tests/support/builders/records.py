@@ -6,10 +6,10 @@ from gdbheapx.analysis.memory import kinds
 from gdbheapx.analysis.memory.attribute import ThreadStacks
 from gdbheapx.analysis.pins import PinRow, PinsAnswer
 from gdbheapx.analysis.split import Split, SplitMemory
+from gdbheapx.common.model import MemoryPart, TargetAddress, UnclaimedMapping
 from gdbheapx.glibc.records import ArenaTotals
 from gdbheapx.inferior.base import Module
 from gdbheapx.jemalloc.records import JemallocArena, JemallocBin, JemallocConditions, PublicNames, TickerArena, TickerReport, TickerThread
-from gdbheapx.model import MemoryPart, TargetAddress, UnclaimedMapping
 
 MB = 1 << 20
 UNPREFIXED = PublicNames("", "MALLOC_CONF")

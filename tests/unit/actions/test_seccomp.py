@@ -12,7 +12,7 @@ import pytest
 from gdbheapx import arch
 from gdbheapx.actions import preflight as rules
 from gdbheapx.allocators.plan import SystemCall
-from gdbheapx.errors import HeapxError, Refusal
+from gdbheapx.common.errors import HeapxError, Refusal
 from gdbheapx.inferior.live import seccomp
 from gdbheapx.inferior.live.seccomp import ALLOW, ERRNO, KILL_PROCESS, KILL_THREAD, LOG, NOTIFY, TRACE, TRAP, SeccompRules
 

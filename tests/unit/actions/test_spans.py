@@ -10,12 +10,12 @@ import pytest
 
 from gdbheapx.actions import calling
 from gdbheapx.allocators.plan import in_time
-from gdbheapx.budget import Budget
-from gdbheapx.errors import Busy, OutOfTime, Refusal, StopOver
+from gdbheapx.common.budget import Budget
+from gdbheapx.common.errors import Busy, OutOfTime, Refusal, StopOver
+from gdbheapx.common.problems import BUSY, STOP_LIMIT
 from gdbheapx.inferior.base import Function
 from gdbheapx.jemalloc import plan
 from gdbheapx.jemalloc.plan import GAP_BYTES, MARGIN_BYTES
-from gdbheapx.problems import BUSY, STOP_LIMIT
 
 PREFIX, PUBLIC = "xy_je_", "xy_"
 BASE = 0x400000

@@ -8,9 +8,9 @@ from typing import Iterator, List
 
 import pytest
 
-from gdbheapx import findings
 from gdbheapx.allocators import measured
 from gdbheapx.allocators.measured import ARENA_ONE, CASES, MMAP_THRESHOLD, MXFAST, NO_TCACHE, SETTINGS, TRIM_THRESHOLD, Case
+from gdbheapx.common import findings
 from gdbheapx.jemalloc.options import OPTIONS
 from tests.support.paths import ROOT
 

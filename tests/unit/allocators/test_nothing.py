@@ -11,9 +11,9 @@ import pytest
 from gdbheapx import allocators
 from gdbheapx.allocators import discovery
 from gdbheapx.allocators.records import Instances
-from gdbheapx.errors import HeapxError, UsageError
+from gdbheapx.common.errors import HeapxError, UsageError
+from gdbheapx.common.hints import hint_command
 from gdbheapx.glibc import allocator as glibc
-from gdbheapx.hints import hint_command
 from gdbheapx.inferior.base import Module
 from gdbheapx.jemalloc import allocator as jemalloc
 

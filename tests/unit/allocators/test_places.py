@@ -14,8 +14,8 @@ import pytest
 from gdbheapx import allocators
 from gdbheapx.allocators import answers
 from gdbheapx.allocators.answers import most_pointers
+from gdbheapx.common.model import Claim
 from gdbheapx.kernel.blocks.stream import BlockShape, make_blocks
-from gdbheapx.model import Claim
 from tests.support.paths import installed
 
 HEADED = BlockShape(("used", "free"), (8, 8), 16)

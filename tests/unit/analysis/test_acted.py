@@ -8,7 +8,7 @@ from typing import Any
 
 from gdbheapx.allocators import plan as returning
 from gdbheapx.allocators.plan import Predicted
-from gdbheapx.columns import add_values
+from gdbheapx.common.columns import add_values
 from gdbheapx.glibc import text as glibc_arenas
 from gdbheapx.glibc.records import MmappedTotals
 from gdbheapx.jemalloc import text as jemalloc_arenas

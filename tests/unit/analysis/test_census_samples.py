@@ -16,9 +16,9 @@ from gdbheapx.analysis.census.cplusplus import Images
 from gdbheapx.analysis.census.owned import PageStates
 from gdbheapx.analysis.census.registry import Magic
 from gdbheapx.analysis.census.world import CONTENT, Signature
+from gdbheapx.common.model import TargetAddress
 from gdbheapx.kernel.blocks.signatures import Signed
 from gdbheapx.kernel.common.copy import KIND_EXCLUSIVE, KIND_RESIDENT, KIND_SWAPPED, KIND_UNSURE
-from gdbheapx.model import TargetAddress
 
 pytestmark = pytest.mark.once  # pure functions
 

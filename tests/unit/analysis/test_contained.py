@@ -14,8 +14,8 @@ from gdbheapx.analysis.reachability import dominance, heap_graph, refs
 from gdbheapx.analysis.reachability.dominance import ContainerElement, OwnerTally
 from gdbheapx.analysis.reachability.heap_graph import GraphRoot, TargetSymbols
 from gdbheapx.analysis.reachability.owners import CONTAINER, ELEMENTS, SHARED, OwnedMemory, add_owner_types
-from gdbheapx.budget import Budget
 from gdbheapx.command import TextStyle
+from gdbheapx.common.budget import Budget
 from gdbheapx.inferior.base import (
     BytesSource,
     Function,

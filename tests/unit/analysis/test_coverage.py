@@ -20,11 +20,11 @@ from gdbheapx.analysis.memory_verdict import SMALL_BYTES, Coverage, hide_unread_
 from gdbheapx.analysis.reachability.leaks import Leaks
 from gdbheapx.analysis.split import Split, SplitMemory
 from gdbheapx.command import TextStyle
+from gdbheapx.common.model import MemoryPart, TargetAddress
+from gdbheapx.common.problems import MEMORY_UNREAD
 from gdbheapx.inferior.base import MappingUse
 from gdbheapx.jemalloc import text
 from gdbheapx.kernel.blocks.graph import NativeSum
-from gdbheapx.model import MemoryPart, TargetAddress
-from gdbheapx.problems import MEMORY_UNREAD
 from gdbheapx.report import pages, reach_text
 
 MIB = 1 << 20

@@ -14,20 +14,20 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gdbheapx import findings as codes
-from gdbheapx import units, verdict
 from gdbheapx.allocators import huge_pages
 from gdbheapx.allocators.records import AllocatorJudgement, Surroundings
 from gdbheapx.analysis import memory_verdict, overview
 from gdbheapx.analysis.memory import kinds
+from gdbheapx.common import findings as codes
+from gdbheapx.common import units, verdict
+from gdbheapx.common.model import SURENESS, AllocatorInfo, Claim, HistogramRow
+from gdbheapx.common.units import SentenceSize, make_sentence
 from gdbheapx.glibc import text as glibc_pages
 from gdbheapx.glibc import verdict as glibc_verdict
 from gdbheapx.glibc.records import ArenaTotals, GlibcFacts, MmappedTotals, Top
 from gdbheapx.inferior.base import HugePages
 from gdbheapx.jemalloc import verdict as jemalloc_verdict
 from gdbheapx.jemalloc.records import JemallocFacts
-from gdbheapx.model import SURENESS, AllocatorInfo, Claim, HistogramRow
-from gdbheapx.units import SentenceSize, make_sentence
 from tests.support.builders.records import MB, UNPREFIXED, conditions, glibc_arena, jemalloc_arena, part, slabs, split, tickers
 from tests.support.searches import search
 

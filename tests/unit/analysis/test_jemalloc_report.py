@@ -10,6 +10,7 @@ import pytest
 from gdbheapx.allocators.discovery import Owner
 from gdbheapx.allocators.records import Instances
 from gdbheapx.analysis import overview
+from gdbheapx.common.model import Finding, TargetAddress
 from gdbheapx.inferior.base import Module
 from gdbheapx.jemalloc import text as jemalloc_findings
 from gdbheapx.jemalloc import text as runtimes
@@ -24,7 +25,6 @@ from gdbheapx.jemalloc.records import (
     TickerReport,
     TickerThread,
 )
-from gdbheapx.model import Finding, TargetAddress
 
 MB = 1 << 20
 UNPREFIXED = PublicNames("", "MALLOC_CONF")

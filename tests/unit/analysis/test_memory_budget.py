@@ -1,6 +1,6 @@
 """Whether the graph fits: what this process may use.
 
-Files: analysis/reachability/heap_graph.py budget.py
+Files: analysis/reachability/heap_graph.py common/budget.py
 """
 
 import builtins
@@ -16,9 +16,9 @@ from typing import Any, Dict, List
 
 import pytest
 
-from gdbheapx import budget
 from gdbheapx.analysis.reachability import heap_graph
-from gdbheapx.errors import HeapxError
+from gdbheapx.common import budget
+from gdbheapx.common.errors import HeapxError
 from tests.support.paths import ROOT
 
 FILES: Dict[str, str] = {

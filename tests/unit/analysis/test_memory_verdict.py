@@ -10,17 +10,17 @@ from typing import Any, List, Optional
 
 import pytest
 
-from gdbheapx import findings as codes
-from gdbheapx import hints, problems, verdict
 from gdbheapx.allocators.records import AllocatorJudgement
 from gdbheapx.analysis import inside, memory_verdict
 from gdbheapx.analysis.inside import RuntimeTable
 from gdbheapx.analysis.memory import kinds
 from gdbheapx.analysis.overview import _make_verdict, _with_leaked
 from gdbheapx.analysis.split import Split, SplitMemory
+from gdbheapx.common import findings as codes
+from gdbheapx.common import hints, problems, verdict
+from gdbheapx.common.model import Finding, MemoryPart, SplitPart, StepSentence, TargetAddress, UnclaimedMapping
 from gdbheapx.inferior.base import Module
 from gdbheapx.kernel.blocks.graph import NativeSum
-from gdbheapx.model import Finding, MemoryPart, SplitPart, StepSentence, TargetAddress, UnclaimedMapping
 
 MB = 1 << 20
 ROOT = Path(__file__).parents[3]

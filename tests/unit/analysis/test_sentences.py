@@ -10,14 +10,16 @@ from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tupl
 
 import pytest
 
-from gdbheapx import findings as codes
-from gdbheapx import verdict
 from gdbheapx.allocators import huge_pages
 from gdbheapx.allocators.records import Surroundings
 from gdbheapx.analysis import inside, memory_verdict, pins
 from gdbheapx.analysis import split as memory_split
 from gdbheapx.analysis.memory import kinds
 from gdbheapx.analysis.memory.attribute import EndedThreads, ThreadStacks, ThreadStart
+from gdbheapx.common import findings as codes
+from gdbheapx.common import verdict
+from gdbheapx.common.model import AllocatorInfo, Finding
+from gdbheapx.common.problems import CUT_HINT
 from gdbheapx.glibc import text as glibc_pages
 from gdbheapx.glibc import verdict as glibc_verdict
 from gdbheapx.glibc.records import GlibcFacts, MmappedTotals
@@ -26,8 +28,6 @@ from gdbheapx.jemalloc import text as jemalloc_findings
 from gdbheapx.jemalloc import verdict as jemalloc_verdict
 from gdbheapx.jemalloc.records import PublicNames, RefusedOption
 from gdbheapx.kernel.blocks.graph import NativeSum
-from gdbheapx.model import AllocatorInfo, Finding
-from gdbheapx.problems import CUT_HINT
 from tests.support.builders.records import (
     MB,
     UNKNOWN_NAMES,

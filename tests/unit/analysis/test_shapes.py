@@ -19,10 +19,10 @@ from gdbheapx.analysis.memory.stacks import WORD, ControlBlocks
 from gdbheapx.analysis.reachability.heap_graph import GraphNode
 from gdbheapx.analysis.reachability.leaks import LeakGroup, Leaks
 from gdbheapx.analysis.reachability.paths import NodeNames
-from gdbheapx.budget import Budget
+from gdbheapx.common.budget import Budget
+from gdbheapx.common.model import TargetAddress
 from gdbheapx.inferior.base import Mapping, MappingUse
 from gdbheapx.kernel.blocks.graph import NativeSum
-from gdbheapx.model import TargetAddress
 from gdbheapx.report import reach_text
 
 pytestmark = pytest.mark.once  # pure functions

@@ -8,9 +8,9 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import pytest
 
-from gdbheapx import findings as codes
 from gdbheapx.analysis import memory_verdict
 from gdbheapx.analysis.split import Split
+from gdbheapx.common import findings as codes
 from gdbheapx.inferior.base import Module, Thread
 from tests.support.builders.recorded import Recorded, divide, use
 

@@ -1,6 +1,6 @@
 """Each threshold of the verdicts, by the last figure below it and the first that reaches it.
 
-Files: verdict.py.
+Files: common/verdict.py.
 """
 
 import inspect
@@ -9,11 +9,11 @@ from typing import Callable, Dict, NamedTuple, Sequence
 
 import pytest
 
-from gdbheapx import findings as codes
-from gdbheapx import verdict
 from gdbheapx.allocators import huge_pages
 from gdbheapx.analysis import inside, memory_verdict
 from gdbheapx.analysis.memory import kinds
+from gdbheapx.common import findings as codes
+from gdbheapx.common import verdict
 from gdbheapx.glibc.verdict import GLIBC_RULES
 from gdbheapx.jemalloc.verdict import JEMALLOC_RULES
 from gdbheapx.kernel.blocks.graph import NativeSum

@@ -1,6 +1,6 @@
 """Every kind of verdict is one of a closed set, has its old name beside it, and contradicts nothing of the same answer; which broken rules are a finding.
 
-Files: verdict.py, analysis/inside.py, allocators/answers.py, report/overview_text.py.
+Files: common/verdict.py, analysis/inside.py, allocators/answers.py, report/overview_text.py.
 """
 
 import inspect
@@ -11,18 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gdbheapx import findings as codes
-from gdbheapx import verdict
 from gdbheapx.allocators.answers import LOCKED, BrokenRule, RuleSuspect
 from gdbheapx.analysis import inside
 from gdbheapx.analysis.census import block
 from gdbheapx.analysis.memory import kinds
 from gdbheapx.analysis.overview import Overview, make_overview
-from gdbheapx.budget import Budget
 from gdbheapx.command import TextStyle
+from gdbheapx.common import findings as codes
+from gdbheapx.common import verdict
+from gdbheapx.common.budget import Budget
+from gdbheapx.common.model import Finding, TargetAddress
+from gdbheapx.common.problems import ProblemCode, Severity
 from gdbheapx.kernel.blocks.graph import NativeSum
-from gdbheapx.model import Finding, TargetAddress
-from gdbheapx.problems import ProblemCode, Severity
 from gdbheapx.report import overview_text
 from gdbheapx.report.text import format_page
 from tests.support.builders.recorded import FirstPages, Recorded, recorded, use

@@ -13,7 +13,7 @@ import pytest
 
 from gdbheapx import arch
 from gdbheapx.arch import architecture_named
-from gdbheapx.errors import Refusal
+from gdbheapx.common.errors import Refusal
 
 NAMES = sorted(arch.REGISTRY)
 X86_64: Any = arch.architecture_named("i386:x86-64")

@@ -11,7 +11,7 @@ from typing import Any, List
 import pytest
 
 from gdbheapx import command
-from gdbheapx.errors import UsageError
+from gdbheapx.common.errors import UsageError
 from tests.support.paths import COMMANDS
 
 FILES = {path.stem: path for path in COMMANDS}

@@ -15,9 +15,10 @@ from typing import Any, Dict, List, Optional
 
 import pytest
 
-from gdbheapx import cli, command, direct, global_options, invocation
-from gdbheapx.budget import Budget
-from gdbheapx.errors import HeapxError, UsageError
+from gdbheapx import cli, command, direct, invocation
+from gdbheapx.common import global_options
+from gdbheapx.common.budget import Budget
+from gdbheapx.common.errors import HeapxError, UsageError
 from gdbheapx.session import Session
 
 

@@ -1,6 +1,6 @@
 """What help shows on 24 lines of 80 columns, what completes a line at gdb's prompt, and commands in texts for the place where they are read.
 
-Files: catalogue.py, help_pages.py.
+Files: common/catalogue.py, help_pages.py.
 """
 
 import ast
@@ -11,12 +11,13 @@ from typing import Iterator, List, Tuple
 
 import pytest
 
-from gdbheapx import catalogue, command, help_pages, hints, place
-from gdbheapx.errors import HeapxError
-from gdbheapx.model import Finding, StepAdvice
+from gdbheapx import command, help_pages, place
+from gdbheapx.common import catalogue, hints
+from gdbheapx.common.errors import HeapxError
+from gdbheapx.common.model import Finding, StepAdvice
+from gdbheapx.common.units import SentenceSize, make_sentence
 from gdbheapx.report import encodings
 from gdbheapx.report.text import format_on_screen
-from gdbheapx.units import SentenceSize, make_sentence
 from tests.support.addons import require_command, require_every_addon
 from tests.support.paths import ROOT
 

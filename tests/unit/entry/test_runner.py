@@ -8,12 +8,13 @@ from typing import Any, Iterator, List, Tuple
 
 import pytest
 
-from gdbheapx import budget, command, global_options, output, runner
-from gdbheapx.budget import WORK, TooMuchWork, WorkCounter
+from gdbheapx import command, output, runner
 from gdbheapx.command import CommandAnswer, JsonLines
-from gdbheapx.errors import Busy, HeapxError, UnreadableMemory, UsageError
-from gdbheapx.model import Problem, TargetAddress
-from gdbheapx.problems import BUSY, CUT, MEMORY_UNREADABLE, WORK_LIMIT
+from gdbheapx.common import budget, global_options
+from gdbheapx.common.budget import WORK, TooMuchWork, WorkCounter
+from gdbheapx.common.errors import Busy, HeapxError, UnreadableMemory, UsageError
+from gdbheapx.common.model import Problem, TargetAddress
+from gdbheapx.common.problems import BUSY, CUT, MEMORY_UNREADABLE, WORK_LIMIT
 from gdbheapx.report import text
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gdbheapx import packs
-from gdbheapx.errors import HeapxError
+from gdbheapx.common.errors import HeapxError
 from gdbheapx.glibc import detect, layouts
 from gdbheapx.glibc.arenas import Glibc
 from gdbheapx.glibc.layouts import align_chunk, bin_index, bin_range, make_geometry, min_large_size

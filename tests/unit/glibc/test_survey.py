@@ -14,7 +14,7 @@ from typing import Any, List, Sequence, Tuple
 import pytest
 
 from gdbheapx import kernel
-from gdbheapx.budget import Budget
+from gdbheapx.common.budget import Budget
 from gdbheapx.glibc import survey
 from gdbheapx.glibc.layouts import MALLOC_STATE, NEWEST_KNOWN
 from gdbheapx.glibc.meter import GlibcMeter

@@ -9,10 +9,10 @@ from typing import Any, Dict, NamedTuple, Optional, Tuple
 import pytest
 
 from gdbheapx.allocators.answers import four_to_a_doubling
-from gdbheapx.errors import UnreadableMemory
+from gdbheapx.common.errors import UnreadableMemory
+from gdbheapx.common.model import HistogramRow
 from gdbheapx.glibc import layouts, survey, text
 from gdbheapx.glibc import verdict as what_if
-from gdbheapx.model import HistogramRow
 
 TOP, BREAK = 0x100000, 0x110000
 """A top of 64 KiB that ends at the program break."""

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 from gdbheapx.arch.aarch64 import NT_ARM_TLS
 from gdbheapx.arch.i386 import NT_386_TLS
-from gdbheapx.errors import HeapxError
+from gdbheapx.common.errors import HeapxError
+from gdbheapx.common.problems import CORE_CUT, CUT_HINT
 from gdbheapx.inferior.core_file import CoreFile
 from gdbheapx.inferior.elf.file import ElfFile
 from gdbheapx.inferior.target import open_elf_target
-from gdbheapx.problems import CORE_CUT, CUT_HINT
 from tests.support.builders.core_file import Piece, build, note
 
 EM_386, EM_X86_64, EM_AARCH64 = 3, 62, 183

@@ -9,7 +9,7 @@ from typing import Iterator, Optional
 
 import pytest
 
-from gdbheapx import problems
+from gdbheapx.common import problems
 from gdbheapx.inferior.live import procfs
 from gdbheapx.inferior.live.headroom import Deaths
 from tests.support.cgroup_files import V2_MOUNT, Machine, v2

@@ -10,7 +10,8 @@ from typing import Iterator, List, Optional, Tuple
 import pytest
 
 from gdbheapx import kernel
-from gdbheapx.budget import Budget
+from gdbheapx.common.budget import Budget
+from gdbheapx.common.ranges import RangeIndex
 from gdbheapx.inferior.base import Mapping, ProcessSource, SwapRoom
 from gdbheapx.inferior.live import procfs
 from gdbheapx.inferior.live.source import LiveMemory
@@ -18,7 +19,6 @@ from gdbheapx.inferior.live.usage import FileSystems, is_fuse
 from gdbheapx.kernel.common.library import STOP_UNREADABLE
 from gdbheapx.kernel.glibc.records import Geometry, Region
 from gdbheapx.kernel.glibc.walkers import ChunkWalker
-from gdbheapx.ranges import RangeIndex
 
 PAGE = mmap.PAGESIZE
 TOUCHED, OWN, MISSING = range(3)

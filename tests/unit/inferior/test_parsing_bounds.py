@@ -10,7 +10,7 @@ from typing import Dict, List, Optional, Tuple
 
 import pytest
 
-from gdbheapx.budget import WORK, TooMuchWork
+from gdbheapx.common.budget import WORK, TooMuchWork
 from gdbheapx.inferior.core_file import CoreFile
 from gdbheapx.inferior.elf import dwarf, images
 from gdbheapx.inferior.elf import file as elf

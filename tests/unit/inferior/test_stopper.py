@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from gdbheapx.errors import HeapxError, StopOver
+from gdbheapx.common.errors import HeapxError, StopOver
+from gdbheapx.common.problems import ALREADY_TRACED
 from gdbheapx.inferior.live import keeper, procfs
 from gdbheapx.inferior.live.stopper import Stopper
 from gdbheapx.inferior.live.tracer import Tracer
 from gdbheapx.inferior.target import open_elf_target
-from gdbheapx.problems import ALREADY_TRACED
 
 
 def state(pid: int) -> str:
@@ -234,7 +234,7 @@ ROOT = Path(__file__).parents[3]
 SECONDS = 60
 NESTED = """
 import os, signal
-from gdbheapx.budget import Interrupts
+from gdbheapx.common.budget import Interrupts
 from gdbheapx.inferior.live.tracer import DeferredSignals
 heard = []
 number = int(signal.%s)

@@ -13,7 +13,7 @@ from typing import Any, Dict, List, Optional
 
 import pytest
 
-from gdbheapx.budget import WorkCounter
+from gdbheapx.common.budget import WorkCounter
 from gdbheapx.inferior.base import MappingUse, ParentPages, Segment
 from gdbheapx.inferior.core_file import Extents
 from gdbheapx.inferior.elf.file import ElfFile, find_substrings

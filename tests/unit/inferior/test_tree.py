@@ -10,7 +10,7 @@ from typing import Optional
 
 import pytest
 
-from gdbheapx import files
+from gdbheapx.common import files
 from gdbheapx.glibc.detect import PACKAGES as LIBC
 from gdbheapx.inferior import source
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from gdbheapx.common.model import HistogramRow
 from gdbheapx.jemalloc import options
 from gdbheapx.jemalloc.records import PublicNames
-from gdbheapx.model import HistogramRow
 
 pytestmark = pytest.mark.once  # arithmetic
 

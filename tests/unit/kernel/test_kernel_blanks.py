@@ -13,7 +13,7 @@ from typing import Any, List, Sequence, Tuple
 
 import pytest
 
-from gdbheapx.budget import Budget
+from gdbheapx.common.budget import Budget
 from gdbheapx.inferior.base import NOWHERE, BulkSource, BytesSource, FileSource, ProcessSource, Segment
 from gdbheapx.inferior.live import procfs, usage
 from gdbheapx.kernel.binding import CKernel

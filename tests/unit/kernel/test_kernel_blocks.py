@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gdbheapx.budget import Budget
+from gdbheapx.common.budget import Budget
 from gdbheapx.inferior.base import BytesSource
 from gdbheapx.kernel.blocks.stream import CLASS_USED, EVERYTHING, NO_ARENA, BlockFilter, make_blocks
 from gdbheapx.kernel.common.library import STOP_END, STOP_TIME, Kernel

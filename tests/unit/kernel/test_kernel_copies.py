@@ -12,7 +12,7 @@ from typing import Dict, List, Tuple
 
 import pytest
 
-from gdbheapx.budget import Budget
+from gdbheapx.common.budget import Budget
 from gdbheapx.inferior.base import BytesSource
 from gdbheapx.kernel import build
 from gdbheapx.kernel.binding import CKernel

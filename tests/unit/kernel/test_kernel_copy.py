@@ -15,7 +15,7 @@ from typing import Any, Iterator, List, Tuple
 import pytest
 
 from gdbheapx import kernel
-from gdbheapx.budget import NEVER, Budget
+from gdbheapx.common.budget import NEVER, Budget
 from gdbheapx.copying import copied_ranges
 from gdbheapx.inferior.base import Mapping
 from gdbheapx.inferior.live.source import LiveSource

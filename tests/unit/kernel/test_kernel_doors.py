@@ -14,8 +14,9 @@ from typing import Any, List, Tuple
 import pytest
 
 import gdbheapx.kernel
-from gdbheapx.budget import Budget, Still
-from gdbheapx.errors import HeapxError
+from gdbheapx.common.budget import Budget, Still
+from gdbheapx.common.errors import HeapxError
+from gdbheapx.common.problems import KERNEL_MISSING
 from gdbheapx.inferior.base import BytesSource, FileSource, ProcessSource, Segment
 from gdbheapx.kernel import binding, build
 from gdbheapx.kernel.blocks.stream import BlockFilter
@@ -23,7 +24,6 @@ from gdbheapx.kernel.common import library
 from gdbheapx.kernel.common.library import STOP_END, STOP_TIME, STOP_UNREADABLE, Kernel
 from gdbheapx.kernel.glibc.records import STATUS_FREE, STATUS_USED, NativeListed, Region
 from gdbheapx.kernel.glibc.walkers import ChunkWalker
-from gdbheapx.problems import KERNEL_MISSING
 from tests.support import compilers
 from tests.support.builders import heap
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gdbheapx.budget import Budget
+from gdbheapx.common.budget import Budget
 from gdbheapx.inferior.base import BytesSource, CallSource, PageTable
 from gdbheapx.kernel.blocks.stream import BlockFilter
 from gdbheapx.kernel.common.library import STOP_END, STOP_TIME, Kernel

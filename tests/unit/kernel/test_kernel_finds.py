@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gdbheapx.budget import Budget
+from gdbheapx.common.budget import Budget
 from gdbheapx.inferior.base import BytesSource
 from gdbheapx.kernel.common.library import Kernel
 from gdbheapx.kernel.glibc.records import STATUS_FREE, STATUS_USED, Geometry, MmappedChunk

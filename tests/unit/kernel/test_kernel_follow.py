@@ -14,7 +14,7 @@ from typing import Iterator, List, Sequence
 import pytest
 
 from gdbheapx import kernel
-from gdbheapx.budget import NEVER
+from gdbheapx.common.budget import NEVER
 from gdbheapx.copying import copied_ranges
 from gdbheapx.inferior.base import Mapping
 from gdbheapx.inferior.live import procfs

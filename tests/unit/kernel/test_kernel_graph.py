@@ -7,8 +7,8 @@ from typing import Dict, List, Optional, Sequence, Set, Tuple
 
 import pytest
 
-from gdbheapx.budget import Budget
-from gdbheapx.errors import HeapxError
+from gdbheapx.common.budget import Budget
+from gdbheapx.common.errors import HeapxError
 from gdbheapx.inferior.base import BytesSource
 from gdbheapx.kernel.binding import CKernel
 from gdbheapx.kernel.blocks.graph import (

@@ -12,7 +12,7 @@ from typing import Dict, List, Optional, Sequence, Set, Tuple
 
 import pytest
 
-from gdbheapx.budget import Budget
+from gdbheapx.common.budget import Budget
 from gdbheapx.inferior.base import BytesSource, FileSource, PageTable, Segment
 from gdbheapx.kernel.binding import CKernel
 from gdbheapx.kernel.blocks import cold

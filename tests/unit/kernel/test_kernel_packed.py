@@ -6,7 +6,7 @@ from typing import Any, Dict, List, Sequence
 
 import pytest
 
-from gdbheapx.budget import Budget
+from gdbheapx.common.budget import Budget
 from gdbheapx.kernel.binding import CKernel
 from gdbheapx.kernel.blocks import packed
 from gdbheapx.kernel.blocks.graph import LEAKED, MASKED, NO_NODE, OWNS_ALL, Graph, Owning

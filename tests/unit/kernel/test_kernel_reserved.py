@@ -1,6 +1,6 @@
 """Memory that the kernel only reserves and the limit of a look, in a process of its own, whose limit it is.
 
-Files: kernel/common/memory.c budget.py
+Files: kernel/common/memory.c common/budget.py
 """
 
 import os
@@ -11,7 +11,7 @@ from typing import List
 
 import pytest
 
-from gdbheapx import budget
+from gdbheapx.common import budget
 
 pytestmark = [
     pytest.mark.skipif(resource.getrlimit(resource.RLIMIT_DATA)[1] != resource.RLIM_INFINITY, reason="its data is limited already"),
@@ -20,7 +20,7 @@ pytestmark = [
 RESERVED_BYTES = 1 << 30
 PROGRAM = """
 import os, resource, sys
-from gdbheapx import budget
+from gdbheapx.common import budget
 from gdbheapx.kernel import binding
 from gdbheapx.inferior.base import PageTable
 from gdbheapx.kernel.common.copy import Copy

@@ -12,7 +12,7 @@ from typing import Dict, List, Tuple
 
 import pytest
 
-from gdbheapx.budget import Budget
+from gdbheapx.common.budget import Budget
 from gdbheapx.inferior.base import NOWHERE, BytesSource, FileSource, Segment
 from gdbheapx.kernel.binding import CKernel
 from gdbheapx.kernel.blocks.graph import RULE_END, RULE_INSIDE

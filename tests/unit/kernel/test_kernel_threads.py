@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import pytest
 
-from gdbheapx.budget import Budget, Progress
+from gdbheapx.common.budget import Budget, Progress
 from gdbheapx.inferior.base import BulkSource, BytesSource
 from gdbheapx.kernel.binding import CKernel
 from gdbheapx.kernel.blocks import graph as graph_module

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gdbheapx.budget import Budget
+from gdbheapx.common.budget import Budget
 from gdbheapx.inferior.base import BulkSource, BytesSource
 from gdbheapx.kernel.blocks.stream import CLASS_CACHED, CLASS_FREE, CLASS_OVERHEAD, CLASS_RESERVE, CLASS_USED, EVERYTHING, BlockFilter
 from gdbheapx.kernel.common.library import STOP_END, STOP_FENCE, Kernel

@@ -13,7 +13,7 @@ from typing import Iterator, List, NamedTuple, Tuple
 
 import pytest
 
-from gdbheapx.budget import Budget
+from gdbheapx.common.budget import Budget
 from gdbheapx.inferior.base import PageTable, ProcessSource
 from gdbheapx.inferior.live import procfs, usage
 from gdbheapx.inferior.target import ElfTarget, open_elf_target

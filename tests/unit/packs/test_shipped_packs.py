@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("elftools", reason="pyelftools is not installed")
 
-from gdbheapx.errors import HeapxError
+from gdbheapx.common.errors import HeapxError
 from gdbheapx.glibc import layouts
 from gdbheapx.glibc.layouts import default_alignment
 from gdbheapx.layout import pack

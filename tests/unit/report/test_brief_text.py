@@ -8,18 +8,18 @@ from typing import Any, Dict, List, Optional
 
 import pytest
 
-from gdbheapx import hints, units
 from gdbheapx.analysis.overview import Brief, may_have_suspect
 from gdbheapx.analysis.reachability.owners import SHARED, Accumulation, Division, HoldingBlock, LeakSuspect, Owners, add_owner_types
 from gdbheapx.analysis.reachability.refs import Refs, RefsChain, RefsStep
 from gdbheapx.analysis.split import SplitMemory
 from gdbheapx.command import TextStyle
-from gdbheapx.hints import hint_command
+from gdbheapx.common import hints, units
+from gdbheapx.common.hints import hint_command
+from gdbheapx.common.model import AllocatorInfo, Finding, MemoryPart, StepAdvice, TargetAddress
+from gdbheapx.common.verdict import HeapVerdict
 from gdbheapx.kernel.blocks.graph import NativeSum
-from gdbheapx.model import AllocatorInfo, Finding, MemoryPart, StepAdvice, TargetAddress
 from gdbheapx.report import overview_text, reach_text, text
 from gdbheapx.report.text import format_on_screen, format_page, format_sentence
-from gdbheapx.verdict import HeapVerdict
 
 MB = 1 << 20
 TERMINAL, PIPE = TextStyle(False, False, 80, True, wraps=True), TextStyle(False, False)

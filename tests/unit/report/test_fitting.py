@@ -1,6 +1,6 @@
 """A table fits the terminal, whichever command it is of: columns go in the declared order, and the last line says which.
 
-Files: report/text.py, columns.py.
+Files: report/text.py, common/columns.py.
 """
 
 import importlib
@@ -14,13 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gdbheapx
-from gdbheapx.columns import COUNT, NEVER, TEXT, Column, ColumnsTable, columns_of
 from gdbheapx.command import COMMANDS, TextStyle, load_commands
+from gdbheapx.common.columns import COUNT, NEVER, TEXT, Column, ColumnsTable, columns_of
+from gdbheapx.common.units import DAMAGE, mark_sentence
 from gdbheapx.help_pages import of_command, render_everything
 from gdbheapx.output import Screen, screen_of
 from gdbheapx.report import text as report_text
 from gdbheapx.report.text import format_described, format_fitted, format_on_screen, paint_line
-from gdbheapx.units import DAMAGE, mark_sentence
 
 WIDTHS = 80, 120, 200
 WIDE = TextStyle(False, False)

@@ -1,6 +1,6 @@
 """Listings of chunks, files of all blocks, JSON of an answer and pandas frames: the same rows in each form.
 
-Files: command.py, report/encodings.py, model.py.
+Files: command.py, report/encodings.py, common/model.py.
 """
 
 import json
@@ -10,8 +10,10 @@ from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Tuple
 
 import pytest
 
-from gdbheapx import hints, kernel
+from gdbheapx import kernel
 from gdbheapx.command import JsonLines, TextStyle
+from gdbheapx.common import hints
+from gdbheapx.common.model import StepSentence, TargetAddress
 from gdbheapx.kernel.blocks.stream import (
     CLASS_CACHED,
     CLASS_FREE,
@@ -22,7 +24,6 @@ from gdbheapx.kernel.blocks.stream import (
     NativeBlocks,
     make_blocks,
 )
-from gdbheapx.model import StepSentence, TargetAddress
 from gdbheapx.report import encodings, pages
 
 EVERYTHING = pages.ChunkSelection(None, None, 0, None, None, None)

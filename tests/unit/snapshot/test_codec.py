@@ -16,11 +16,11 @@ from gdbheapx.analysis.pins import PinsAnswer
 from gdbheapx.analysis.reachability import dominance
 from gdbheapx.analysis.reachability.leaks import Leaks
 from gdbheapx.analysis.reachability.owners import Owners
-from gdbheapx.errors import HeapxError
-from gdbheapx.model import AllocatorInfo, TargetAddress
+from gdbheapx.common.errors import HeapxError
+from gdbheapx.common.model import AllocatorInfo, TargetAddress
+from gdbheapx.common.units import SentenceSize, make_sentence
 from gdbheapx.snapshot import container, graph
 from gdbheapx.snapshot.record import RecordedOutcome, SnapshotHead
-from gdbheapx.units import SentenceSize, make_sentence
 from tests.support.builders.records import glibc_arena, jemalloc_arena
 from tests.support.searches import search
 

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from gdbheapx import problems
-from gdbheapx.errors import HeapxError
-from gdbheapx.model import Problem
+from gdbheapx.common import problems
+from gdbheapx.common.errors import HeapxError
+from gdbheapx.common.model import Problem
 from gdbheapx.snapshot import container, record
 from gdbheapx.snapshot.record import RecordedOutcome, SnapshotHead, SnapshotRecord
 

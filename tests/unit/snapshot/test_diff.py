@@ -16,10 +16,10 @@ from gdbheapx.analysis.addon_answers import Books, MemoryContext
 from gdbheapx.analysis.census.find import Census, CensusRow, Managed
 from gdbheapx.analysis.reachability.owners import OwnedMemory, Owners
 from gdbheapx.command import TextStyle
+from gdbheapx.common.hints import BEGIN, write_commands
+from gdbheapx.common.model import AllocatorInfo, HeapSum, TargetAddress
 from gdbheapx.glibc.records import ArenaTotals
-from gdbheapx.hints import BEGIN, write_commands
 from gdbheapx.kernel.blocks.graph import NativeSum
-from gdbheapx.model import AllocatorInfo, HeapSum, TargetAddress
 from gdbheapx.report import analysis_text
 from gdbheapx.snapshot import container
 from gdbheapx.snapshot.diff import (

@@ -7,19 +7,19 @@ from typing import List
 
 import pytest
 
-from gdbheapx import problems
 from gdbheapx.analysis.addon_answers import Books, MemoryContext, QueueRow
 from gdbheapx.analysis.census import owned
 from gdbheapx.analysis.census.find import Census, CensusRow
 from gdbheapx.analysis.census.owned import FlameFrame
+from gdbheapx.common import problems
+from gdbheapx.common.model import AllocatorInfo, Problem, TargetAddress
+from gdbheapx.common.units import make_sentence
 from gdbheapx.inferior.base import Mapping
-from gdbheapx.model import AllocatorInfo, Problem, TargetAddress
 from gdbheapx.report.text import make_printable
 from gdbheapx.snapshot import container
 from gdbheapx.snapshot import take as names
 from gdbheapx.snapshot.record import RecordedMapping, RecordedOutcome, SnapshotHead, SnapshotRecord
 from gdbheapx.snapshot.take import FIRST, MovedAddresses
-from gdbheapx.units import make_sentence
 
 pytestmark = pytest.mark.once  # pure functions
 

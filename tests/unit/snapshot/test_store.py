@@ -13,9 +13,17 @@ from pathlib import Path
 import pytest
 
 from gdbheapx import invocation
-from gdbheapx.errors import HeapxError
+from gdbheapx.common.errors import HeapxError
+from gdbheapx.common.problems import (
+    CANNOT_UNPACK,
+    CANNOT_WRITE,
+    FILE_NOT_FOUND,
+    FILE_UNREADABLE,
+    MISSING_PACKAGE,
+    SNAPSHOT_DAMAGED,
+    ProblemCode,
+)
 from gdbheapx.inferior import core_file
-from gdbheapx.problems import CANNOT_UNPACK, CANNOT_WRITE, FILE_NOT_FOUND, FILE_UNREADABLE, MISSING_PACKAGE, SNAPSHOT_DAMAGED, ProblemCode
 from gdbheapx.snapshot import container, take
 
 fsspec = pytest.importorskip("fsspec", reason="fsspec is not installed")

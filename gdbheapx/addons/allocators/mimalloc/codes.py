@@ -1,6 +1,6 @@
-"""Codes of what can be wrong with a mimalloc (gdbheapx/problems.py)."""
+"""Codes of what can be wrong with a mimalloc (gdbheapx/common/problems.py)."""
 
-from gdbheapx.problems import ProblemCode, Severity
+from gdbheapx.common.problems import ProblemCode, Severity
 
 MOST_TOLD = 100
 """Contradictions that are reported one by one; `check` has them all."""

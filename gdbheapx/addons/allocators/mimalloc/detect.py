@@ -32,12 +32,12 @@ from gdbheapx.addons.allocators.mimalloc.layouts import (
 )
 from gdbheapx.addons.allocators.mimalloc.records import MI_METADATA, MI_RETURNED, MI_SPAN
 from gdbheapx.allocators.records import Instances, NotRead, Page
-from gdbheapx.columns import TEXT, Column, ColumnsTable
+from gdbheapx.common.columns import TEXT, Column, ColumnsTable
+from gdbheapx.common.model import AllocatorInfo
+from gdbheapx.common.problems import ProblemCode
+from gdbheapx.common.ranges import Range, subtract_ranges, unite_ranges
+from gdbheapx.common.units import SentenceSize, count_noun, make_sentence
 from gdbheapx.inferior.base import Module, Target
-from gdbheapx.model import AllocatorInfo
-from gdbheapx.problems import ProblemCode
-from gdbheapx.ranges import Range, subtract_ranges, unite_ranges
-from gdbheapx.units import SentenceSize, count_noun, make_sentence
 
 OPTION_STRUCT = struct.Struct("<qIIQQ")
 """value, init, option (its own index), name, legacy_name."""

@@ -3,17 +3,17 @@
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Iterator, List, Mapping, Optional, Sequence
 
-from gdbheapx import findings, verdict
 from gdbheapx.addons.allocators.gates import GATES, MI_NEVER_RETURNS
 from gdbheapx.addons.allocators.mimalloc.records import ABANDONED, MimallocArena, MimallocFacts, describe_collections
 from gdbheapx.allocators import huge_pages
 from gdbheapx.allocators.heap import Allocator, AllocatorInstance
 from gdbheapx.allocators.records import AllocatorJudgement, ArenaRow, HeapContext, Instances, Page, Surroundings
-from gdbheapx.columns import ColumnsTable, add_values, columns_of
-from gdbheapx.hints import hint_command
+from gdbheapx.common import findings, verdict
+from gdbheapx.common.columns import ColumnsTable, add_values, columns_of
+from gdbheapx.common.hints import hint_command
+from gdbheapx.common.model import Finding, StepSentence
+from gdbheapx.common.units import SentenceSize, count_noun, format_share, join_sentences, make_cells, make_sentence
 from gdbheapx.inferior.base import Target
-from gdbheapx.model import Finding, StepSentence
-from gdbheapx.units import SentenceSize, count_noun, format_share, join_sentences, make_cells, make_sentence
 
 if TYPE_CHECKING:
     from gdbheapx.addons.allocators.mimalloc.detect import Mimalloc

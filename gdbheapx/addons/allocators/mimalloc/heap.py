@@ -11,14 +11,14 @@ from gdbheapx.addons.allocators.mimalloc.layouts import MimallocForm
 from gdbheapx.allocators import answers
 from gdbheapx.allocators.heap import MeteredInstance, cache_answer
 from gdbheapx.allocators.records import HeapContext, NeverReturns
+from gdbheapx.common.model import Check, Claim, HistogramRow, TargetAddress
+from gdbheapx.common.problems import Severity
+from gdbheapx.common.ranges import Range, unite_ranges
+from gdbheapx.common.units import count_noun, format_number
 from gdbheapx.inferior.base import Target
 from gdbheapx.kernel.blocks.pages import PinShape
 from gdbheapx.kernel.blocks.slots import Frees, SlotRun, SlotWalker
 from gdbheapx.kernel.blocks.stream import EVERYTHING, BlockFilter, BlockShape, BlockStream
-from gdbheapx.model import Check, Claim, HistogramRow, TargetAddress
-from gdbheapx.problems import Severity
-from gdbheapx.ranges import Range, unite_ranges
-from gdbheapx.units import count_noun, format_number
 
 LIST_PROBLEMS = {
     records.LIST_STRAY: (codes.LIST_STRAY, "a free list points to something that is not a block of its page"),
@@ -560,8 +560,8 @@ class MimallocHeap(MeteredInstance):
 
     def what_if(self) -> Sequence[answers.Effect]:
         """Return the effects of its variables."""
-        from gdbheapx import findings as codes
         from gdbheapx.allocators.measured import DECOMMIT_DELAY, PURGE_DELAY
+        from gdbheapx.common import findings as codes
 
         places = self.located.form.segment
         by = DECOMMIT_DELAY if places is not None and not places.has_memid else PURGE_DELAY

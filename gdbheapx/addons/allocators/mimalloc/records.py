@@ -3,14 +3,14 @@
 from array import array
 from typing import Annotated, Iterator, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.budget import Budget
-from gdbheapx.columns import ADD, BYTES, IF_ANY, IF_KNOWN, TEXT, Column, hidden_column
+from gdbheapx.common.budget import Budget
+from gdbheapx.common.columns import ADD, BYTES, IF_ANY, IF_KNOWN, TEXT, Column, hidden_column
+from gdbheapx.common.model import AllocatorInfo, Claim, HistogramRow
+from gdbheapx.common.ranges import Range
+from gdbheapx.common.units import Sentence, SentenceSize, make_cells
 from gdbheapx.inferior.base import BulkSource
 from gdbheapx.kernel.blocks.stream import CLASS_CACHED, CLASS_FREE, CLASS_OVERHEAD, CLASS_RESERVE, CLASS_RETURNED, CLASS_USED
 from gdbheapx.kernel.common.library import Kernel, NativeRows, address_of, finish_job, flatten_pairs
-from gdbheapx.model import AllocatorInfo, Claim, HistogramRow
-from gdbheapx.ranges import Range
-from gdbheapx.units import Sentence, SentenceSize, make_cells
 
 MI_USED, MI_FREE, MI_REMOTE, MI_RESERVE, MI_SPAN, MI_RETURNED, MI_METADATA = range(7)
 """MI_REMOTE: freed by another thread, and not collected by the page's owner."""

@@ -1,6 +1,6 @@
-"""Codes of what can be wrong with a musl malloc (gdbheapx/problems.py)."""
+"""Codes of what can be wrong with a musl malloc (gdbheapx/common/problems.py)."""
 
-from gdbheapx.problems import ProblemCode, Severity
+from gdbheapx.common.problems import ProblemCode, Severity
 
 GROUPS_CUT = ProblemCode("groups-incomplete", Severity.TIME)
 AREA_UNREADABLE = ProblemCode("meta-area-unreadable", Severity.UNREAD)

@@ -9,8 +9,8 @@ from gdbheapx.addons.allocators.gates import GATES, MUSL_LIBRARY, MUSL_STATIC, R
 from gdbheapx.addons.allocators.musl.records import AREA_BYTES, MUSL_CLASSES, MuslLayout
 from gdbheapx.allocators.fingerprints import match_fingerprints
 from gdbheapx.allocators.records import Instances, NotRead
+from gdbheapx.common.model import AllocatorInfo
 from gdbheapx.inferior.base import Module, Target
-from gdbheapx.model import AllocatorInfo
 
 CONTEXT = "__malloc_context"
 BUMP = "__simple_malloc"

@@ -3,16 +3,16 @@
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, List, Optional, Sequence
 
-from gdbheapx import findings, verdict
 from gdbheapx.addons.allocators.gates import GATES
 from gdbheapx.addons.allocators.musl.records import MuslArena, MuslFacts
 from gdbheapx.allocators.heap import Allocator, AllocatorInstance
 from gdbheapx.allocators.records import AllocatorJudgement, HeapContext, Instances, NeverReturns, Page, Surroundings
-from gdbheapx.hints import hint_command
+from gdbheapx.common import findings, verdict
+from gdbheapx.common.hints import hint_command
+from gdbheapx.common.model import Finding, StepSentence
+from gdbheapx.common.units import SentenceSize, format_share, make_sentence
+from gdbheapx.common.verdict import SMALL_BYTES, HeapVerdict, of_lines
 from gdbheapx.inferior.base import Target
-from gdbheapx.model import Finding, StepSentence
-from gdbheapx.units import SentenceSize, format_share, make_sentence
-from gdbheapx.verdict import SMALL_BYTES, HeapVerdict, of_lines
 
 if TYPE_CHECKING:
     from gdbheapx.addons.allocators.musl.detect import Musl

@@ -9,15 +9,15 @@ from gdbheapx.addons.allocators.musl.detect import Musl, read_first_area
 from gdbheapx.allocators import answers
 from gdbheapx.allocators.heap import MeteredInstance, cache_answer
 from gdbheapx.allocators.records import HeapContext
-from gdbheapx.hints import hint_command
+from gdbheapx.common.hints import hint_command
+from gdbheapx.common.model import Claim, HistogramRow, TargetAddress
+from gdbheapx.common.problems import Diagnostic, PartialSink, ProblemCode, Severity
+from gdbheapx.common.ranges import unite_ranges
+from gdbheapx.common.units import format_number
 from gdbheapx.inferior.base import Module, Target
 from gdbheapx.kernel.blocks.pages import ROOM, PinShape
 from gdbheapx.kernel.blocks.slots import SLOT_UNREADABLE, SlotTallies, SlotWalker
 from gdbheapx.kernel.blocks.stream import CLASS_OVERHEAD, EVERYTHING, BlockFilter, BlockShape, BlockStream, make_blocks
-from gdbheapx.model import Claim, HistogramRow, TargetAddress
-from gdbheapx.problems import Diagnostic, PartialSink, ProblemCode, Severity
-from gdbheapx.ranges import unite_ranges
-from gdbheapx.units import format_number
 
 MOST_TOLD = 20
 SIGSEGV = 11

@@ -3,13 +3,13 @@
 from array import array
 from typing import Annotated, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.budget import Budget
-from gdbheapx.columns import ADD, BYTES, IF_ANY, IF_KNOWN, PERCENT, TEXT, Column, hidden_column
+from gdbheapx.common.budget import Budget
+from gdbheapx.common.columns import ADD, BYTES, IF_ANY, IF_KNOWN, PERCENT, TEXT, Column, hidden_column
+from gdbheapx.common.model import AllocatorInfo, Claim, HistogramRow, TargetAddress
 from gdbheapx.inferior.base import BulkSource
 from gdbheapx.kernel.blocks.slots import SlotRun, SlotWalker
 from gdbheapx.kernel.blocks.stream import CLASS_FREE, CLASS_OVERHEAD, CLASS_USED
 from gdbheapx.kernel.common.library import Kernel, NativeRows, address_of, finish_job, flatten_record
-from gdbheapx.model import AllocatorInfo, Claim, HistogramRow, TargetAddress
 
 UNIT_BYTES = 16
 TRAILER_BYTES = 4

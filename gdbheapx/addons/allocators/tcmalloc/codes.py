@@ -1,6 +1,6 @@
-"""Codes of what can be wrong with a tcmalloc (gdbheapx/problems.py)."""
+"""Codes of what can be wrong with a tcmalloc (gdbheapx/common/problems.py)."""
 
-from gdbheapx.problems import ProblemCode, Severity
+from gdbheapx.common.problems import ProblemCode, Severity
 
 SPANS_CUT = ProblemCode("spans-incomplete", Severity.TIME)
 ROOT_UNREADABLE = ProblemCode("page-map-unreadable", Severity.UNREAD)

@@ -6,19 +6,19 @@ from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, List, Mapping, Optional, Sequence, Tuple
 
-from gdbheapx import findings as codes
-from gdbheapx import verdict
 from gdbheapx.addons.allocators.gates import GATES, OF_GOOGLE, TC_FILES, TC_FUNCTION, TC_RELEASE
 from gdbheapx.addons.allocators.tcmalloc.records import TcArena, TcBin, TcFacts
 from gdbheapx.allocators.fingerprints import match_fingerprints
 from gdbheapx.allocators.heap import Allocator, AllocatorInstance, plain_parts
 from gdbheapx.allocators.measured import AGGRESSIVE_DECOMMIT, CACHE_BYTES
 from gdbheapx.allocators.records import AllocatorJudgement, AllocatorPart, ArenaRow, HeapContext, Instances, Page, Surroundings
-from gdbheapx.columns import ColumnsTable, columns_of
-from gdbheapx.hints import hint_command
+from gdbheapx.common import findings as codes
+from gdbheapx.common import verdict
+from gdbheapx.common.columns import ColumnsTable, columns_of
+from gdbheapx.common.hints import hint_command
+from gdbheapx.common.model import Finding, StepSentence
+from gdbheapx.common.units import SentenceSize, make_sentence
 from gdbheapx.inferior.base import Module, Target
-from gdbheapx.model import Finding, StepSentence
-from gdbheapx.units import SentenceSize, make_sentence
 
 if TYPE_CHECKING:
     from gdbheapx.addons.allocators.tcmalloc.structure import Tcmalloc

@@ -13,15 +13,15 @@ from gdbheapx.allocators import answers
 from gdbheapx.allocators.heap import MeteredInstance, cache_answer
 from gdbheapx.allocators.plan import FUTEX, DryRun, Held, Plan, Portion, Predicted, SystemCall
 from gdbheapx.allocators.records import HeapContext, Page
-from gdbheapx.columns import BYTES, TEXT, Column, ColumnsTable, add_values
-from gdbheapx.errors import HeapxError, Refusal
-from gdbheapx.hints import hint_command
+from gdbheapx.common.columns import BYTES, TEXT, Column, ColumnsTable, add_values
+from gdbheapx.common.errors import HeapxError, Refusal
+from gdbheapx.common.hints import hint_command
+from gdbheapx.common.model import CacheBin, Claim, HistogramRow, TargetAddress, ThreadCache
+from gdbheapx.common.problems import NOT_PROFILED, Diagnostic, PartialSink, ProblemCode
 from gdbheapx.inferior.base import Module, Target
 from gdbheapx.kernel.blocks.pages import ROOM, PinShape
 from gdbheapx.kernel.blocks.stream import CLASS_OVERHEAD, EVERYTHING, BlockFilter, BlockShape, BlockStream, make_blocks
 from gdbheapx.kernel.common.in_ram import UNKNOWN
-from gdbheapx.model import CacheBin, Claim, HistogramRow, TargetAddress, ThreadCache
-from gdbheapx.problems import NOT_PROFILED, Diagnostic, PartialSink, ProblemCode
 
 TYPE_LETTERS = {"bool": "<?", "double": "<d", "int64": "<q", "int64_t": "<q"}
 INT64 = ("int64", "int64_t")
@@ -517,9 +517,9 @@ class TcmallocHeap(MeteredInstance):
 
     def what_if(self) -> Sequence[answers.Effect]:
         """Return the effects of its variables. The release rate has no row: `make advice` measured no effect on idle threads."""
-        from gdbheapx import findings as codes
         from gdbheapx.allocators.measured import AGGRESSIVE_DECOMMIT as DECOMMIT
         from gdbheapx.allocators.measured import CACHE_BYTES
+        from gdbheapx.common import findings as codes
 
         row, value = self.arenas()[0], self.target.environment_variable
         free, cached = row.held_bytes - (row.used_bytes or 0), add_values((row.cached_bytes, row.transfer_bytes))

@@ -12,10 +12,10 @@ from gdbheapx.addons.allocators.tcmalloc import codes
 from gdbheapx.addons.allocators.tcmalloc.records import SIZE_CLASSES, SPAN_BYTES
 from gdbheapx.allocators.fingerprints import TextFingerprint, match_fingerprints
 from gdbheapx.allocators.records import Instances, NotRead
+from gdbheapx.common.model import AllocatorInfo
+from gdbheapx.common.problems import PartialSink
+from gdbheapx.common.ranges import unite_ranges
 from gdbheapx.inferior.base import Module, Target
-from gdbheapx.model import AllocatorInfo
-from gdbheapx.problems import PartialSink
-from gdbheapx.ranges import unite_ranges
 
 WORD = 8
 VersionNumbers = Optional[Tuple[int, ...]]

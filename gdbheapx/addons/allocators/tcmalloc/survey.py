@@ -16,11 +16,11 @@ from gdbheapx.addons.allocators.tcmalloc.structure import (
     read_thread_caches,
 )
 from gdbheapx.allocators.records import HeapContext
+from gdbheapx.common.problems import PartialSink, ProblemCode
+from gdbheapx.common.ranges import subtract_ranges, unite_ranges
+from gdbheapx.common.units import count_noun, format_number
 from gdbheapx.inferior.base import Target
 from gdbheapx.kernel.blocks.slots import SLOT_TWICE, Frees, SlotRun, SlotTallies, SlotWalker
-from gdbheapx.problems import PartialSink, ProblemCode
-from gdbheapx.ranges import subtract_ranges, unite_ranges
-from gdbheapx.units import count_noun, format_number
 
 if TYPE_CHECKING:
     from gdbheapx.addons.allocators.tcmalloc.structure import TcmallocStructure

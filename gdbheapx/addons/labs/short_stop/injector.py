@@ -21,11 +21,11 @@ from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.addons.labs.short_stop import find_injecting
 from gdbheapx.arch import native_architecture
-from gdbheapx.errors import HeapxError
+from gdbheapx.common.errors import HeapxError
+from gdbheapx.common.problems import NO_SHORT_STOP
 from gdbheapx.inferior.base import Mapping
 from gdbheapx.inferior.elf.file import NT_PRSTATUS
 from gdbheapx.inferior.live import procfs, seccomp, tracer
-from gdbheapx.problems import NO_SHORT_STOP
 
 FLAGS = os.O_CLOEXEC | os.O_NONBLOCK | 1
 """UFFD_USER_MODE_ONLY: what this needs is permitted to everybody with it."""

@@ -15,14 +15,14 @@ from gdbheapx import runner
 from gdbheapx.actions import preflight
 from gdbheapx.addons.labs.short_stop import userfaultfd
 from gdbheapx.arch import native_architecture
-from gdbheapx.errors import HeapxError, Refusal
+from gdbheapx.common.errors import HeapxError, Refusal
+from gdbheapx.common.problems import NO_SHORT_STOP
 from gdbheapx.inferior.base import Target
 from gdbheapx.inferior.live import procfs, seccomp
 from gdbheapx.inferior.live.stopper import wanted_sets
 from gdbheapx.inferior.live.usage import ENTRY_BYTES, PRESENT, kernel_release
 from gdbheapx.kernel.common.copy import MOST_THREADS, Hold, HoldOrder, NativeFollower, is_marked
 from gdbheapx.kernel.common.library import usable_cpus
-from gdbheapx.problems import NO_SHORT_STOP
 from gdbheapx.session import Session
 
 MARKS_QUESTION = "clear the soft-dirty bits of process %d, which CRIU uses too, for a shorter pause?"

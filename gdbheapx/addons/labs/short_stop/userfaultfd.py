@@ -20,11 +20,11 @@ from typing import Any, Callable, List, Optional, Tuple
 from gdbheapx.actions import preflight
 from gdbheapx.addons.labs.short_stop import find_injecting, injector
 from gdbheapx.arch import native_architecture
-from gdbheapx.errors import HeapxError
+from gdbheapx.common.errors import HeapxError
+from gdbheapx.common.problems import NO_SHORT_STOP, ProblemCode
 from gdbheapx.inferior.base import Mapping, Target
 from gdbheapx.inferior.live import keeper, procfs, seccomp
 from gdbheapx.kernel.common import watchdog
-from gdbheapx.problems import NO_SHORT_STOP, ProblemCode
 
 ASYNC, UNPOPULATED = 1 << 15, 1 << 13
 """UFFD_FEATURE_WP_ASYNC, which lets a write go on by itself, and UFFD_FEATURE_WP_UNPOPULATED (linux/userfaultfd.h, Linux 6.7)."""

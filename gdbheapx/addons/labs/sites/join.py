@@ -16,12 +16,12 @@ from gdbheapx.analysis.census import registry
 from gdbheapx.analysis.census.cplusplus import ARRAY, SLAB
 from gdbheapx.analysis.census.find import CensusRow, LabelSet
 from gdbheapx.analysis.census.world import EXACT, SHAPE, World
-from gdbheapx.budget import allowed_bytes
-from gdbheapx.errors import HeapxError
-from gdbheapx.hints import hint_again
+from gdbheapx.common.budget import allowed_bytes
+from gdbheapx.common.errors import HeapxError
+from gdbheapx.common.hints import hint_again
+from gdbheapx.common.model import TargetAddress
+from gdbheapx.common.problems import NOT_COPIED, NOT_IN_SNAPSHOT
 from gdbheapx.inferior.base import Module
-from gdbheapx.model import TargetAddress
-from gdbheapx.problems import NOT_COPIED, NOT_IN_SNAPSHOT
 from gdbheapx.session import Session
 
 STORES, SIZE = "stores the address that they have at +0x%x", "asks for this size"

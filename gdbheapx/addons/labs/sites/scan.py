@@ -10,11 +10,11 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 from gdbheapx.addons.labs.sites.flow import NUMBER, Flow, FlowCall, FlowFollower, Instruction, Pointers, Value
 from gdbheapx.addons.labs.sites.x86_64 import READERS, CodeReader
 from gdbheapx.analysis.addon_answers import ADDRESS, BEGIN, BEYOND, CHAIN, ITSELF, LIST, PUSHED, STRING_BYTES, TREE, Scan, Site, Word
-from gdbheapx.budget import Budget
-from gdbheapx.errors import HeapxError
+from gdbheapx.common.budget import Budget
+from gdbheapx.common.errors import HeapxError
+from gdbheapx.common.problems import MISSING_PACKAGE, OUT_OF_MEMORY
+from gdbheapx.common.units import SentenceSize, make_sentence
 from gdbheapx.inferior.base import Module, ObjectCode, Target
-from gdbheapx.problems import MISSING_PACKAGE, OUT_OF_MEMORY
-from gdbheapx.units import SentenceSize, make_sentence
 
 
 class Way(NamedTuple):

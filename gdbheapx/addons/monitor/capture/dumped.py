@@ -14,14 +14,14 @@ from itertools import islice
 from typing import List, NamedTuple, Optional, Sequence, Tuple
 
 import gdbheapx.inferior.elf.file as elf
-from gdbheapx.errors import HeapxError
+from gdbheapx.common.errors import HeapxError
+from gdbheapx.common.problems import NO_PROCESS, NOT_A_CORE, PROCESS_ENDED, Diagnostic
+from gdbheapx.common.ranges import unite_ranges
 from gdbheapx.inferior.base import BulkSource, MappingUse, MemoryUse, SwapRoom
 from gdbheapx.inferior.core_file import MAX_NOTES, MOST_HEADERS, PN_XNUM, CoreFile
 from gdbheapx.inferior.live import procfs, usage
 from gdbheapx.inferior.live.source import LiveSource
 from gdbheapx.inferior.source import CoreSource
-from gdbheapx.problems import NO_PROCESS, NOT_A_CORE, PROCESS_ENDED, Diagnostic
-from gdbheapx.ranges import unite_ranges
 
 HEADER_BYTES = 64
 NOT_DUMPING = "the kernel starts this command for a process that crashes: see gdbheapx capture --show-pattern"

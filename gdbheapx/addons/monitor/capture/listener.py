@@ -23,9 +23,9 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tu
 
 from gdbheapx import runner
 from gdbheapx.addons.monitor.capture.turn import PLACES, open_folder
-from gdbheapx.errors import HeapxError
+from gdbheapx.common.errors import HeapxError
+from gdbheapx.common.problems import CANNOT_LISTEN, NO_PROCESS, NOT_A_CORE, PROCESS_ENDED
 from gdbheapx.inferior.live import procfs
-from gdbheapx.problems import CANNOT_LISTEN, NO_PROCESS, NOT_A_CORE, PROCESS_ENDED
 
 SO_PEERPIDFD = 77
 PIDFD_GET_INFO = 0xC048FF0B

@@ -12,10 +12,10 @@ import stat
 import time
 from typing import Dict, NamedTuple, Optional, Sequence, Union
 
-from gdbheapx.errors import HeapxError
-from gdbheapx.files import open_standard
-from gdbheapx.hints import hint_run
-from gdbheapx.problems import BUSY, CANNOT_WRITE, NO_PROCESS, UNSAFE_PATH
+from gdbheapx.common.errors import HeapxError
+from gdbheapx.common.files import open_standard
+from gdbheapx.common.hints import hint_run
+from gdbheapx.common.problems import BUSY, CANNOT_WRITE, NO_PROCESS, UNSAFE_PATH
 
 TAKEN, PARTIAL, BUSY_OUTCOME, NO_ROOM, TOO_SLOW, FAILED = "taken", "partial", "busy", "no-room", "too-slow", "failed"
 REFUSED = "refused"
@@ -80,7 +80,7 @@ def pass_on(words: Sequence[str], first: Union[bytes, bytearray]) -> Optional[in
     resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))  # the program's limits are not ours
     nowhere, path = subprocess.DEVNULL, words[0]
     if "/" not in path:
-        from gdbheapx.child_python import find_program
+        from gdbheapx.common.child_python import find_program
 
         path = find_program(path) or ""
     try:  # what the kernel has opened for it (%F) stays open

@@ -1,8 +1,8 @@
 """gdbheapx bill"""
 
 from gdbheapx.command import CommandAnswer, Options, declare_argument, declare_command, parse_count
-from gdbheapx.errors import UsageError
-from gdbheapx.hints import hint_run
+from gdbheapx.common.errors import UsageError
+from gdbheapx.common.hints import hint_run
 from gdbheapx.session import Session
 
 HELP = """What a container or service uses of its memory limit.

@@ -4,9 +4,9 @@ from argparse import ArgumentTypeError
 from typing import TYPE_CHECKING, Iterator, Optional, Tuple, Union
 
 from gdbheapx.command import CommandAnswer, Options, TextStyle, declare_argument, declare_command, parse_count, some_seconds
-from gdbheapx.errors import HeapxError, UsageError
-from gdbheapx.hints import hint_run
-from gdbheapx.problems import NOT_LIVE
+from gdbheapx.common.errors import HeapxError, UsageError
+from gdbheapx.common.hints import hint_run
+from gdbheapx.common.problems import NOT_LIVE
 from gdbheapx.session import Session
 
 if TYPE_CHECKING:
@@ -96,9 +96,9 @@ def serve_lines(session: Session, options: Options, of: "Union[Sampler, Machine]
     """Serve metrics; yield the address at first, and the reason at the end."""
     from gdbheapx.addons.monitor.watch import endpoint, machine, summary
     from gdbheapx.addons.monitor.watch.samples import Sample
+    from gdbheapx.common.units import count_noun
     from gdbheapx.report.encodings import encode_json
     from gdbheapx.report.text import make_printable
-    from gdbheapx.units import count_noun
 
     served = endpoint.Endpoint(endpoint.ListenAddress(*options.listen))
     why, taken = summary.STOPPED, 0

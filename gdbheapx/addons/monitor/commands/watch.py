@@ -4,9 +4,9 @@ import os
 from typing import TYPE_CHECKING, Any, Iterable, Iterator, Optional
 
 from gdbheapx.command import CommandAnswer, Options, TextStyle, declare_argument, declare_command, parse_count, parse_seconds, some_seconds
-from gdbheapx.errors import HeapxError, UsageError
-from gdbheapx.hints import hint_run
-from gdbheapx.problems import NOT_LIVE
+from gdbheapx.common.errors import HeapxError, UsageError
+from gdbheapx.common.hints import hint_run
+from gdbheapx.common.problems import NOT_LIVE
 from gdbheapx.session import Session
 
 if TYPE_CHECKING:

@@ -18,11 +18,11 @@ from gdbheapx.addons.monitor.watch.counters import Counters, lacking_here
 from gdbheapx.addons.monitor.watch.samples import Sample
 from gdbheapx.addons.monitor.watch.trends import Series
 from gdbheapx.command import parse_size, some_seconds
-from gdbheapx.errors import HeapxError, Interrupted
-from gdbheapx.global_options import GlobalOptions
+from gdbheapx.common.errors import HeapxError, Interrupted
+from gdbheapx.common.global_options import GlobalOptions
+from gdbheapx.common.units import SentenceSize, make_sentence
 from gdbheapx.invocation import Invocation, understand_words
 from gdbheapx.snapshot import take
-from gdbheapx.units import SentenceSize, make_sentence
 
 GROWTH, ABOVE, PRESSURE, BEFORE = "growth", "above", "pressure", "before"
 TAKEN, TOO_SOON, ENOUGH, FAILED = "taken", "too-soon", "enough", "failed"

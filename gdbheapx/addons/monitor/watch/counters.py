@@ -10,10 +10,10 @@ import time
 from typing import Dict, List, NamedTuple, Optional, Tuple
 
 from gdbheapx.addons.monitor.memory_group import InContainer, container_of
+from gdbheapx.common.units import SentenceSize, make_sentence
 from gdbheapx.inferior.base import MemoryUse, Target
 from gdbheapx.inferior.live import procfs, usage
 from gdbheapx.inferior.live.headroom import V1, V2, Headroom, HeadroomFiles, Hidden, iterate_memory_cgroups, of_group
-from gdbheapx.units import SentenceSize, make_sentence
 
 MOST_BYTES = 1 << 14
 """More than any of these files has; statm and status have less than 2 KiB."""

@@ -19,8 +19,8 @@ from gdbheapx.addons.monitor.memory_group import InContainer
 from gdbheapx.addons.monitor.watch import machine, table
 from gdbheapx.addons.monitor.watch.counters import ProcessCounters
 from gdbheapx.addons.monitor.watch.samples import Sample, Sampler
-from gdbheapx.errors import HeapxError
-from gdbheapx.problems import CANNOT_LISTEN, MISSING_PACKAGE
+from gdbheapx.common.errors import HeapxError
+from gdbheapx.common.problems import CANNOT_LISTEN, MISSING_PACKAGE
 from gdbheapx.report.text import make_printable
 
 PREFIX = "gdbheapx_"

@@ -9,11 +9,11 @@ from gdbheapx.addons.monitor.memory_group import InContainer
 from gdbheapx.addons.monitor.watch.counters import Counters, ProcessCounters
 from gdbheapx.addons.monitor.watch.table import format_utc_time
 from gdbheapx.addons.monitor.watch.trends import Series
-from gdbheapx.budget import Budget
-from gdbheapx.columns import ADD, BYTES, IF_ANY, PLAIN, TEXT, Column, ColumnsTable, columns_of
+from gdbheapx.common.budget import Budget
+from gdbheapx.common.columns import ADD, BYTES, IF_ANY, PLAIN, TEXT, Column, ColumnsTable, columns_of
+from gdbheapx.common.units import SentenceSize, make_sentence
 from gdbheapx.report.encodings import encode_json
 from gdbheapx.report.text import make_printable
-from gdbheapx.units import SentenceSize, make_sentence
 
 ALL = "ALL"
 MOST_ROWS = 20

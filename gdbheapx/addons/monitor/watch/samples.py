@@ -7,11 +7,11 @@ from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Pro
 from gdbheapx.addons.monitor.memory_group import InContainer
 from gdbheapx.addons.monitor.watch.counters import ProcessCounters, ProcessPages, open_counters
 from gdbheapx.allocators.answers import Figure, Meter, Reading, make_empty_reading
-from gdbheapx.budget import Budget
-from gdbheapx.errors import HeapxError, StopOver
-from gdbheapx.hints import hint_command
-from gdbheapx.model import AllocatorInfo
-from gdbheapx.problems import NO_COUNTERS, NOT_LIVE
+from gdbheapx.common.budget import Budget
+from gdbheapx.common.errors import HeapxError, StopOver
+from gdbheapx.common.hints import hint_command
+from gdbheapx.common.model import AllocatorInfo
+from gdbheapx.common.problems import NO_COUNTERS, NOT_LIVE
 from gdbheapx.session import Session
 
 PAGES_EVERY_S = 30.0

@@ -3,11 +3,11 @@
 import time
 from typing import Callable, Iterator, Mapping, NamedTuple, Optional, Sequence, Union
 
-from gdbheapx import verdict
 from gdbheapx.addons.monitor.watch.samples import Sample, Sampler, Watched
 from gdbheapx.addons.monitor.watch.trends import ReturnedStep, Series, SeriesChange, SpikeFinder, Spikes, Steps, Worth
-from gdbheapx.budget import Budget
-from gdbheapx.errors import HeapxError
+from gdbheapx.common import verdict
+from gdbheapx.common.budget import Budget
+from gdbheapx.common.errors import HeapxError
 
 ENDED, EXECUTED, STOPPED, TIMES, OPEN = "process-ended", "other-program", "stopped", "times", "open"
 """Why it is over: the process ended, or runs another program; Ctrl-C, a signal or --max-seconds; --times. `open`: a file of samples has no

@@ -15,10 +15,10 @@ from gdbheapx.addons.monitor.watch.samples import Sample, Sampler, Watched, Watc
 from gdbheapx.addons.monitor.watch.summary import ENDED, EXECUTED, OPEN, STOPPED, TIMES, VERDICT_KINDS, History, Over
 from gdbheapx.addons.monitor.watch.trends import ReturnedStep
 from gdbheapx.allocators.answers import Figure, Reading
-from gdbheapx.errors import HeapxError
-from gdbheapx.files import open_regular
-from gdbheapx.model import AllocatorInfo
-from gdbheapx.problems import CANNOT_WRITE, FILE_UNREADABLE, UNSAFE_PATH, WRONG_FILE
+from gdbheapx.common.errors import HeapxError
+from gdbheapx.common.files import open_regular
+from gdbheapx.common.model import AllocatorInfo
+from gdbheapx.common.problems import CANNOT_WRITE, FILE_UNREADABLE, UNSAFE_PATH, WRONG_FILE
 from gdbheapx.report.encodings import encode_json
 from gdbheapx.report.text import format_csv_line, safe_cell
 from gdbheapx.snapshot import container

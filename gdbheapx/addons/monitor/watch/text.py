@@ -13,12 +13,12 @@ from gdbheapx.addons.monitor.watch.summary import History, Over, Summary
 from gdbheapx.addons.monitor.watch.table import list_estimates
 from gdbheapx.addons.monitor.watch.trends import LEAST_HEIGHT_PERCENT, LEAST_SWING_BYTES, ReturnedStep, SeriesChange, Spikes, Worth
 from gdbheapx.analysis.memory_verdict import has_objects, is_seen
-from gdbheapx.columns import BYTES, TEXT, Column
 from gdbheapx.command import TextStyle
-from gdbheapx.hints import hint_about
+from gdbheapx.common.columns import BYTES, TEXT, Column
+from gdbheapx.common.hints import hint_about
+from gdbheapx.common.units import UNKNOWN, Sentence, SentenceSize, count_noun, format_duration, format_size, make_sentence
 from gdbheapx.report import text
 from gdbheapx.report.text import format_sentence, make_printable
-from gdbheapx.units import UNKNOWN, Sentence, SentenceSize, count_noun, format_duration, format_size, make_sentence
 
 BLOCKS, PLAIN = "\u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588", "_.-~=+*#"
 SHOWN, WHOLE = 20, 60

@@ -17,7 +17,7 @@ from gdbheapx.analysis.addon_answers import Collector
 from gdbheapx.analysis.reachability import paths as steps
 from gdbheapx.analysis.reachability.heap_graph import find_module_at
 from gdbheapx.analysis.reachability.paths import TEXT_BYTES, TEXT_WORDS, Hop, PathMove, PathStep, Start, decode_text
-from gdbheapx.model import TargetAddress
+from gdbheapx.common.model import TargetAddress
 
 NDARRAY = "numpy.ndarray"
 ARRAY_DATA, DIMENSION_COUNT, DIMENSIONS, STRIDES, ARRAY_BASE, DESCRIPTION = 16, 24, 32, 40, 48, 56

@@ -12,8 +12,8 @@ Tried with JDK 11, 17, 21 and 25.
 from struct import unpack_from
 from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
+from gdbheapx.common.ranges import Range, subtract_ranges, unite_ranges
 from gdbheapx.inferior.base import Target
-from gdbheapx.ranges import Range, subtract_ranges, unite_ranges
 
 PAGE_BYTES, MOST_PAGES = 4096, 4096
 """Of the cache."""

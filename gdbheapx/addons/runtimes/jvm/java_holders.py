@@ -6,7 +6,6 @@ Java objects by the native library: the walk over the parts of the heap in use, 
 from array import array
 from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx import problems
 from gdbheapx.addons.runtimes.jvm import java_classes
 from gdbheapx.addons.runtimes.jvm.java_heap import JavaHeap, JavaShape, VmTables, find_java_heap, read_java_shape, read_vm_tables
 from gdbheapx.addons.runtimes.jvm.java_roots import JavaRoots, find_java_roots
@@ -19,11 +18,12 @@ from gdbheapx.analysis.reachability.heap_graph import (
     find_mapped_ranges,
     open_block_source,
 )
-from gdbheapx.budget import Budget, allowed_bytes
+from gdbheapx.common import problems
+from gdbheapx.common.budget import Budget, allowed_bytes
+from gdbheapx.common.ranges import Range, RangeIndex, unite_ranges
+from gdbheapx.common.units import SentenceSize, make_sentence
 from gdbheapx.inferior.base import BulkSource
 from gdbheapx.kernel.common.library import ADDRESS_MASK, Kernel, NativeRows, address_of, as_array, flatten_record, run_resumable
-from gdbheapx.ranges import Range, RangeIndex, unite_ranges
-from gdbheapx.units import SentenceSize, make_sentence
 
 MARK_COUNT = 3
 """Marks that are kept apart, by number."""

@@ -25,8 +25,8 @@ from gdbheapx.addons.runtimes.jvm.java_heap import (
     escape_java_name,
     list_java_thread_addresses,
 )
-from gdbheapx.ranges import Range
-from gdbheapx.units import count_noun
+from gdbheapx.common.ranges import Range
+from gdbheapx.common.units import count_noun
 
 MOST_STACK_BYTES = 64 << 20
 MOST_FRAMES = 1 << 15

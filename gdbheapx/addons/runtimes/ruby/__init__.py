@@ -11,7 +11,6 @@ from functools import partial
 from itertools import chain, compress, islice
 from typing import Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
-from gdbheapx import problems
 from gdbheapx.addons.runtimes.ruby.objects import (
     ARRAY,
     BLOCK_BYTES,
@@ -59,11 +58,12 @@ from gdbheapx.analysis.census.world import (
     used_blocks,
 )
 from gdbheapx.analysis.reachability import paths as steps
-from gdbheapx.hints import hint_command
+from gdbheapx.common import problems
+from gdbheapx.common.hints import hint_command
+from gdbheapx.common.model import TargetAddress
+from gdbheapx.common.ranges import unite_ranges
 from gdbheapx.kernel.blocks.signatures import AT_LEAST, AT_MOST, EQUAL, IN_RANGES, IN_SET, NOT_EQUAL, Condition, NumberSet, SignatureRow
 from gdbheapx.kernel.blocks.stream import NativeBlocks
-from gdbheapx.model import TargetAddress
-from gdbheapx.ranges import unite_ranges
 
 TYPES = dict(enumerate(("Object", "Class", "Module", "Float", "String", "Regexp", "Array", "Hash", "Struct", "Integer (large)"), 1))
 TYPES.update(enumerate(("File", "Data", "MatchData", "Complex", "Rational"), 11))

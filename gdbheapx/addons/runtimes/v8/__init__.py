@@ -2,7 +2,6 @@
 
 from typing import Dict, Iterable, List, Optional, Sequence, Set, Tuple
 
-from gdbheapx import problems
 from gdbheapx.addons.runtimes.v8.buffer_holders import BufferHolders
 from gdbheapx.addons.runtimes.v8.script_heap import HIGHEST, MOST_HEAP_BYTES, WORD, ScriptHeap, has_v8_constants, read_v8_constants
 from gdbheapx.analysis.census.find import BUFFER
@@ -10,9 +9,10 @@ from gdbheapx.analysis.census.world import SHAPE, Ask, Inner, Recogniser, Runtim
 from gdbheapx.analysis.memory import attribute, kinds
 from gdbheapx.analysis.reachability.heap_graph import ManagedField, ManagedHeap
 from gdbheapx.analysis.reachability.paths import ALL_WORDS, Namer
-from gdbheapx.hints import hint_command
+from gdbheapx.common import problems
+from gdbheapx.common.hints import hint_command
+from gdbheapx.common.ranges import RangeIndex, subtract_ranges, unite_ranges
 from gdbheapx.kernel.blocks.signatures import AT_LEAST, AT_MOST, EQUAL, FIELD, Condition, SignatureRow
-from gdbheapx.ranges import RangeIndex, subtract_ranges, unite_ranges
 
 STORE = "v8::BackingStore"
 STORE_BYTES = (48, 88)

@@ -15,10 +15,10 @@ from array import array
 from bisect import bisect_right
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple, TypeVar
 
-from gdbheapx.budget import Budget
+from gdbheapx.common.budget import Budget
+from gdbheapx.common.ranges import Range, RangeIndex, unite_ranges
 from gdbheapx.inferior.base import Target
 from gdbheapx.kernel.common.library import address_of, flatten_record
-from gdbheapx.ranges import Range, RangeIndex, unite_ranges
 
 PREFIX, NUMBER_BYTES = "v8dbg_", 4
 MOST_OFFSET = 1 << 12

@@ -10,11 +10,12 @@ import threading
 from contextlib import contextmanager, nullcontext
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
-from gdbheapx import api, command, hints, runner
+from gdbheapx import api, command, runner
 from gdbheapx.addons.views.fleet import run
-from gdbheapx.errors import HeapxError, UsageError, error_of_document
-from gdbheapx.global_options import GlobalOptions
-from gdbheapx.problems import CUT, FILE_NOT_FOUND, NO_TARGET
+from gdbheapx.common import hints
+from gdbheapx.common.errors import HeapxError, UsageError, error_of_document
+from gdbheapx.common.global_options import GlobalOptions
+from gdbheapx.common.problems import CUT, FILE_NOT_FOUND, NO_TARGET
 from gdbheapx.report.encodings import make_jsonable
 from gdbheapx.report.text import escape_line
 from gdbheapx.snapshot import take

@@ -4,8 +4,8 @@ import argparse
 import functools
 from typing import Any, Tuple
 
-from gdbheapx import hints
 from gdbheapx.command import CommandAnswer, Options, column_of, declare_argument, declare_command, parse_count
+from gdbheapx.common import hints
 from gdbheapx.session import Session
 
 HELP = """Reports of many cores and snapshots, and one table.
@@ -74,9 +74,9 @@ def parse_share(given: str) -> Tuple[int, int]:
 )
 def answer_fleet(session: Session, options: Options) -> CommandAnswer:
     """The command `fleet`."""
-    from gdbheapx import problems
     from gdbheapx.addons.views.fleet import run
-    from gdbheapx.errors import HeapxError, UsageError
+    from gdbheapx.common import problems
+    from gdbheapx.common.errors import HeapxError, UsageError
 
     if options.table:
         return answer_fleet_table(options)

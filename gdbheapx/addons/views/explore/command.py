@@ -3,16 +3,17 @@
 import os
 from typing import Any, Callable, List, Optional
 
-from gdbheapx import api, child_python, runner
+from gdbheapx import api, runner
 from gdbheapx.addons.views.explore.view import ExplorerView, Shown
 from gdbheapx.command import CommandAnswer, Options
-from gdbheapx.errors import HeapxError, UsageError
-from gdbheapx.hints import hint_command, hint_run
+from gdbheapx.common import child_python
+from gdbheapx.common.errors import HeapxError, UsageError
+from gdbheapx.common.hints import hint_command, hint_run
+from gdbheapx.common.problems import MISSING_PACKAGE, NO_TARGET, SHELL_ONLY
+from gdbheapx.common.stops import Reads
 from gdbheapx.invocation import Invocation, Shell
-from gdbheapx.problems import MISSING_PACKAGE, NO_TARGET, SHELL_ONLY
 from gdbheapx.session import Session
 from gdbheapx.snapshot import take
-from gdbheapx.stops import Reads
 
 INSTALL = "pip install 'gdbheapx[explore]', or textual"
 

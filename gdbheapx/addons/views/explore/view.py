@@ -8,10 +8,10 @@ from gdbheapx.analysis.census import block, find, owned
 from gdbheapx.analysis.reachability import dominance, heap_graph, owners, refs
 from gdbheapx.analysis.reachability.paths import NodeNames
 from gdbheapx.command import CommandAnswer, TextStyle
-from gdbheapx.errors import HeapxError
+from gdbheapx.common.errors import HeapxError
+from gdbheapx.common.model import TargetAddress
+from gdbheapx.common.problems import NOT_IN_SNAPSHOT
 from gdbheapx.kernel.blocks.graph import NO_NODE
-from gdbheapx.model import TargetAddress
-from gdbheapx.problems import NOT_IN_SNAPSHOT
 from gdbheapx.report import reach_text
 from gdbheapx.session import Session
 from gdbheapx.snapshot.record import RecordingSession

@@ -18,10 +18,10 @@ from typing import Any, Dict, Generator, List, Optional, Sequence, Set, Tuple
 
 from gdbheapx import __version__
 from gdbheapx.addons.views.fleet import run
-from gdbheapx.budget import Budget, to_standard_error
-from gdbheapx.errors import HeapxError, UsageError
-from gdbheapx.global_options import GlobalOptions
-from gdbheapx.problems import MISSING_PACKAGE, NO_SCHEDULER
+from gdbheapx.common.budget import Budget, to_standard_error
+from gdbheapx.common.errors import HeapxError, UsageError
+from gdbheapx.common.global_options import GlobalOptions
+from gdbheapx.common.problems import MISSING_PACKAGE, NO_SCHEDULER
 from gdbheapx.snapshot import container
 
 RETRIES = 2

@@ -16,15 +16,15 @@ import tempfile
 import time
 from typing import IO, Annotated, Any, Callable, Dict, Generator, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
-from gdbheapx import child_python, files
-from gdbheapx.budget import Budget
-from gdbheapx.columns import BYTES, IF_ANY, IF_KNOWN, TEXT, Column, ColumnsTable, columns_of
 from gdbheapx.command import TextStyle
-from gdbheapx.errors import HeapxError, error_of_document
-from gdbheapx.findings import EVIDENCE_MISSING
-from gdbheapx.global_options import GLOBALS, GlobalOptions, split_words, unpack_words
-from gdbheapx.model import HeapSum
-from gdbheapx.problems import CANNOT_WRITE, FILE_NOT_FOUND, FILE_UNREADABLE, SHELL_ONLY, UNSAFE_PATH
+from gdbheapx.common import child_python, files
+from gdbheapx.common.budget import Budget
+from gdbheapx.common.columns import BYTES, IF_ANY, IF_KNOWN, TEXT, Column, ColumnsTable, columns_of
+from gdbheapx.common.errors import HeapxError, error_of_document
+from gdbheapx.common.findings import EVIDENCE_MISSING
+from gdbheapx.common.global_options import GLOBALS, GlobalOptions, split_words, unpack_words
+from gdbheapx.common.model import HeapSum
+from gdbheapx.common.problems import CANNOT_WRITE, FILE_NOT_FOUND, FILE_UNREADABLE, SHELL_ONLY, UNSAFE_PATH
 from gdbheapx.report import text
 from gdbheapx.snapshot import container
 

@@ -6,10 +6,10 @@ import time
 from typing import Optional
 
 from gdbheapx import place, runner, worker
-from gdbheapx.errors import HeapxError, UsageError
+from gdbheapx.common.errors import HeapxError, UsageError
+from gdbheapx.common.problems import NO_ANSWER
 from gdbheapx.invocation import Invocation, Shell
 from gdbheapx.output import OutputFile
-from gdbheapx.problems import NO_ANSWER
 
 OPTION = "--html"
 TEMPLATES = {"report": "report.html", "diff": "diff.html"}

@@ -3,7 +3,6 @@ by kind, size classes, blocks in use and owners: figures as the records have the
 
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx import columns, units
 from gdbheapx.addons.views.html import geometry
 from gdbheapx.addons.views.html.geometry import ChartBranch
 from gdbheapx.addons.views.html.render import Envelope, make_step
@@ -16,14 +15,15 @@ from gdbheapx.analysis.memory import kinds
 from gdbheapx.analysis.overview import Overview
 from gdbheapx.analysis.reachability.owners import OwnedMemory
 from gdbheapx.analysis.split import SplitMemory, count_taken
-from gdbheapx.hints import Write, quote_word, write_alone
-from gdbheapx.model import GUESS, MemoryPart
+from gdbheapx.common import columns, units
+from gdbheapx.common.hints import Write, quote_word, write_alone
+from gdbheapx.common.model import GUESS, MemoryPart
+from gdbheapx.common.stops import format_lasting
+from gdbheapx.common.verdict import SMALL
 from gdbheapx.report.overview_text import format_duration, format_moment
 from gdbheapx.report.text import UncutText
 from gdbheapx.snapshot import container
 from gdbheapx.snapshot.diff import KEPT, Diff, DiffSide
-from gdbheapx.stops import format_lasting
-from gdbheapx.verdict import SMALL
 
 MOST_ARENAS, MOST_SPLIT, MOST_MAPS = 24, 24, 8
 MOST_INNER, LEAST_AREA = 40, 400

@@ -6,11 +6,11 @@ import os
 from base64 import b64encode
 from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence
 
-from gdbheapx import units
 from gdbheapx.addons.views.html import geometry
-from gdbheapx.errors import HeapxError
-from gdbheapx.model import AllocatorInfo, Problem, StepAdvice
-from gdbheapx.problems import MISSING_PACKAGE
+from gdbheapx.common import units
+from gdbheapx.common.errors import HeapxError
+from gdbheapx.common.model import AllocatorInfo, Problem, StepAdvice
+from gdbheapx.common.problems import MISSING_PACKAGE
 from gdbheapx.report import reach_text
 from gdbheapx.report.text import DrawnPath, UncutText, format_coordinate
 

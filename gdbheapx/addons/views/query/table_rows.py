@@ -5,7 +5,7 @@ import os
 import typing
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
-from gdbheapx import allocators, columns, command, worker
+from gdbheapx import allocators, command, worker
 from gdbheapx.allocators.records import OfAllocator
 from gdbheapx.analysis.census.find import CensusRow
 from gdbheapx.analysis.memory_verdict import tell_coverage
@@ -13,9 +13,10 @@ from gdbheapx.analysis.reachability.dominance import MOST_CONTAINERS, ContainerR
 from gdbheapx.analysis.reachability.heap_graph import HeldByField, ManagedClass
 from gdbheapx.analysis.reachability.leaks import LeakGroup
 from gdbheapx.analysis.reachability.owners import OwnedMemory
-from gdbheapx.errors import HeapxError
-from gdbheapx.model import TargetAddress, ThreadCache
-from gdbheapx.problems import CANNOT_WRITE, NO_ANSWER, NOT_IN_SNAPSHOT, OUT_OF_MEMORY
+from gdbheapx.common import columns
+from gdbheapx.common.errors import HeapxError
+from gdbheapx.common.model import TargetAddress, ThreadCache
+from gdbheapx.common.problems import CANNOT_WRITE, NO_ANSWER, NOT_IN_SNAPSHOT, OUT_OF_MEMORY
 from gdbheapx.report import encodings
 from gdbheapx.session import Session
 from gdbheapx.snapshot.record import ELSEWHERE, RecordingSession

@@ -10,7 +10,7 @@ import pytest
 from gdbheapx import kernel as kernels
 from gdbheapx.addons.allocators.mimalloc import heap
 from gdbheapx.allocators.records import heap_context
-from gdbheapx.budget import Budget
+from gdbheapx.common.budget import Budget
 from tests.support.damaged_mimalloc import DamagedMimalloc
 from tests.support.mimallocs import LACKING, adds_up, libraries, library, recorded, recorder, unread
 from tests.support.processes import Stage

@@ -32,7 +32,7 @@ class Patient:
     def __init__(self, process: Process) -> None:
         from gdbheapx.addons.allocators.musl.entry import ALLOCATOR
         from gdbheapx.allocators.records import heap_context
-        from gdbheapx.budget import Budget
+        from gdbheapx.common.budget import Budget
         from gdbheapx.kernel import load_native_library
 
         self.core = DamagedCore(process.core())

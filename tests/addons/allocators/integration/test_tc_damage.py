@@ -8,7 +8,7 @@ import pytest
 
 from gdbheapx.addons.allocators.tcmalloc.entry import ALLOCATOR
 from gdbheapx.allocators.records import heap_context
-from gdbheapx.budget import Budget
+from gdbheapx.common.budget import Budget
 from gdbheapx.kernel import load_native_library
 from tests.support.damaged import DamagedCore
 from tests.support.processes import Stage

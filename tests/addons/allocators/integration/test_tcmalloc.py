@@ -12,7 +12,7 @@ from typing import Any, Dict, Iterable, Tuple
 import pytest
 
 from gdbheapx.addons.allocators.tcmalloc.codes import LISTS_CHANGING
-from gdbheapx.problems import ALLOCATOR_UNREAD, NOT_PROFILED
+from gdbheapx.common.problems import ALLOCATOR_UNREAD, NOT_PROFILED
 from tests.support.jemalloc_inside import Inside, inside
 from tests.support.processes import Lasting, Process, Stage, by_turns
 from tests.support.tcmallocs import libraries, library, recorded, recorder

@@ -24,7 +24,7 @@ from gdbheapx.addons.allocators.mimalloc.records import (
 from gdbheapx.addons.allocators.tcmalloc import records
 from gdbheapx.addons.allocators.tcmalloc import records as api
 from gdbheapx.addons.allocators.tcmalloc.records import PageLeaf, SpanLayout, TcFreeList
-from gdbheapx.budget import Budget
+from gdbheapx.common.budget import Budget
 from gdbheapx.inferior.base import BytesSource
 from gdbheapx.kernel.binding import CKernel
 from gdbheapx.kernel.blocks.slots import SlotRun, SlotWalker

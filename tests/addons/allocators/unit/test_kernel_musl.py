@@ -9,7 +9,7 @@ import pytest
 from gdbheapx.addons.allocators.musl import records
 from gdbheapx.addons.allocators.musl import records as api
 from gdbheapx.addons.allocators.musl.records import MUSL_CLASSES, UNIT_BYTES, MuslGroups, count_slot_units, find_most_bytes
-from gdbheapx.budget import Budget
+from gdbheapx.common.budget import Budget
 from gdbheapx.kernel.blocks.slots import SLOT_OWN, SlotTallies
 from gdbheapx.kernel.common.library import Kernel
 from tests.support.builders.musl import MuslHeap, Request

@@ -7,13 +7,14 @@ from typing import Any, Callable, Dict, Iterable, Optional, Sequence
 
 import pytest
 
-from gdbheapx import allocators, findings, verdict
-from gdbheapx import findings as codes
+from gdbheapx import allocators
 from gdbheapx.addons.allocators.mimalloc import detect, entry
 from gdbheapx.addons.allocators.mimalloc import entry as mimalloc_judgement
 from gdbheapx.addons.allocators.mimalloc.records import ABANDONED, THREAD, MimallocArena, MimallocFacts
 from gdbheapx.allocators.records import Surroundings
-from gdbheapx.model import AllocatorInfo, Finding
+from gdbheapx.common import findings, verdict
+from gdbheapx.common import findings as codes
+from gdbheapx.common.model import AllocatorInfo, Finding
 from tests.support.said import Case, check_case, unsaid
 
 MB = 1 << 20

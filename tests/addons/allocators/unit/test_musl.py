@@ -4,17 +4,17 @@ from typing import Any, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import pytest
 
-from gdbheapx import verdict
 from gdbheapx.addons.allocators.musl import codes, detect
 from gdbheapx.addons.allocators.musl import records as api
 from gdbheapx.addons.allocators.musl.entry import ALLOCATOR
 from gdbheapx.addons.allocators.musl.heap import MuslMalloc
 from gdbheapx.addons.allocators.musl.records import MuslArena, MuslFacts
 from gdbheapx.allocators.records import Surroundings, heap_context
-from gdbheapx.budget import Budget
+from gdbheapx.common import verdict
+from gdbheapx.common.budget import Budget
+from gdbheapx.common.problems import ProblemCode
 from gdbheapx.inferior.base import Module, Thread
 from gdbheapx.kernel.common.library import Kernel
-from gdbheapx.problems import ProblemCode
 from tests.support.builders.musl import CONTEXT, PROGRAM, MuslHeap, MuslTarget, Request
 
 MIB = 1 << 20

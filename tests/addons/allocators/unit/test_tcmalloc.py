@@ -6,17 +6,17 @@ from typing import Any, Dict, List, NamedTuple, Optional
 
 import pytest
 
-from gdbheapx import verdict
 from gdbheapx.addons.allocators.tcmalloc import codes, entry, heap
 from gdbheapx.addons.allocators.tcmalloc.entry import ALLOCATOR
 from gdbheapx.addons.allocators.tcmalloc.heap import TCMALLOC_SHAPE, TcmallocHeap
 from gdbheapx.addons.allocators.tcmalloc.records import TcArena, TcFacts
 from gdbheapx.allocators.records import Surroundings, heap_context
-from gdbheapx.budget import Budget
-from gdbheapx.hints import hint_command
+from gdbheapx.common import verdict
+from gdbheapx.common.budget import Budget
+from gdbheapx.common.hints import hint_command
+from gdbheapx.common.model import AllocatorInfo
+from gdbheapx.common.problems import ProblemCode
 from gdbheapx.kernel.common.library import Kernel
-from gdbheapx.model import AllocatorInfo
-from gdbheapx.problems import ProblemCode
 from tests.support.builders.tcmalloc import CENTRAL, DATA, LEAF, ROOT, STATS, STRIDE, STRUCTS, Span, TcTarget
 
 CLASS_48, CLASS_96 = 4, 7

@@ -22,7 +22,7 @@ from gdbheapx.addons.labs.sites.x86_64 import READER, READERS, Operand, decode_i
 from gdbheapx.analysis.addon_answers import ADDRESS, BEGIN, BEYOND, CHAIN, ITSELF, PUSHED, TREE, Site, Word
 from gdbheapx.analysis.census.find import CensusRow
 from gdbheapx.analysis.census.world import Signature
-from gdbheapx.errors import HeapxError
+from gdbheapx.common.errors import HeapxError
 from gdbheapx.inferior.base import Module
 from gdbheapx.inferior.target import open_elf_target
 from tests.support import pages

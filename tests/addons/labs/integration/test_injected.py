@@ -19,10 +19,10 @@ from typing import Any, List, Tuple
 import pytest
 
 from gdbheapx.addons.labs.short_stop import injector, userfaultfd
-from gdbheapx.errors import HeapxError
+from gdbheapx.common.errors import HeapxError
+from gdbheapx.common.problems import NO_SHORT_STOP
 from gdbheapx.inferior.live import procfs, seccomp
 from gdbheapx.inferior.target import open_elf_target
-from gdbheapx.problems import NO_SHORT_STOP
 from tests.support.injections import is_well, started, state
 from tests.support.processes import Process, Stage
 from tests.support.victims import Parked, check_free, until

@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 
-from gdbheapx import findings as codes
-from gdbheapx import verdict
 from gdbheapx.addons.labs import what_if as predict
 from gdbheapx.addons.labs.what_if import (
     EVEN_BYTES,
@@ -28,9 +26,11 @@ from gdbheapx.allocators import measured
 from gdbheapx.allocators.answers import BOUNDED, EXACT, Effect, Requests, effect_of_restart, four_to_a_doubling, in_force, of_classes
 from gdbheapx.allocators.measured import ARENA_ONE, MXFAST, TCACHE_COUNT, TRIM_THRESHOLD, Case, Setting
 from gdbheapx.analysis import overview
-from gdbheapx.hints import strip_targets
+from gdbheapx.common import findings as codes
+from gdbheapx.common import verdict
+from gdbheapx.common.hints import strip_targets
+from gdbheapx.common.model import AllocatorInfo, HistogramRow
 from gdbheapx.inferior.base import Module
-from gdbheapx.model import AllocatorInfo, HistogramRow
 
 pytestmark = pytest.mark.once  # arithmetic
 

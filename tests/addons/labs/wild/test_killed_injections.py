@@ -12,7 +12,7 @@ from typing import List, Set
 import pytest
 
 from gdbheapx.addons.labs.short_stop import userfaultfd
-from gdbheapx.errors import HeapxError
+from gdbheapx.common.errors import HeapxError
 from tests.support.injections import is_well, started, state
 from tests.support.processes import Stage
 from tests.support.victims import until

@@ -15,7 +15,7 @@ from typing import Any, Callable, Dict, Iterator, List, Sequence
 import pytest
 
 from gdbheapx.addons.monitor.watch.samples import find_meter
-from gdbheapx.errors import HeapxError
+from gdbheapx.common.errors import HeapxError
 from gdbheapx.inferior.live.source import LiveSource
 from gdbheapx.inferior.live.stopper import Stopper
 from gdbheapx.inferior.target import ElfTarget

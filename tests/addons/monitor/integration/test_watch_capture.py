@@ -19,7 +19,7 @@ from gdbheapx.addons.monitor.watch import capture, table
 from gdbheapx.addons.monitor.watch import counters as pressing
 from gdbheapx.addons.monitor.watch.counters import ProcessCounters
 from gdbheapx.addons.monitor.watch.samples import Sample
-from gdbheapx.errors import HeapxError
+from gdbheapx.common.errors import HeapxError
 from gdbheapx.inferior.live.headroom import HeadroomFiles
 from gdbheapx.snapshot import take
 from tests.support.tool import Outcome, heapx

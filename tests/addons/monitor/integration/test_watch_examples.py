@@ -13,8 +13,8 @@ from typing import List, Tuple
 
 import pytest
 
-from gdbheapx import global_options
 from gdbheapx.command import load_commands, parse_command
+from gdbheapx.common import global_options
 from tests.support import units
 from tests.support.paths import ROOT
 from tests.support.processes import Stage

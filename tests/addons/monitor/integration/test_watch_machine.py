@@ -15,7 +15,7 @@ import pytest
 
 from gdbheapx.addons.monitor.watch import machine
 from gdbheapx.addons.monitor.watch.counters import ProcessCounters
-from gdbheapx.budget import Budget
+from gdbheapx.common.budget import Budget
 from tests.support.busy import stretch
 from tests.support.tool import heapx
 

@@ -10,7 +10,7 @@ import pytest
 from gdbheapx.addons.monitor import bill
 from gdbheapx.addons.monitor.memory_group import GroupBelow, GroupMemory, GroupProcess
 from gdbheapx.command import TextStyle
-from gdbheapx.errors import HeapxError
+from gdbheapx.common.errors import HeapxError
 from gdbheapx.inferior.base import Mapping, MappingUse
 from gdbheapx.report.text import escape_line, format_page
 from gdbheapx.session import Session

@@ -1,6 +1,6 @@
 """`capture` without a crash: names, what stays in the folder, whose turn it is, the core handed on, the line for core_pattern.
 
-Files: files.py addons/monitor/capture/command.py addons/monitor/capture/turn.py addons/monitor/capture/listener.py addons/monitor/capture/dumped.py
+Files: common/files.py addons/monitor/capture/command.py addons/monitor/capture/turn.py addons/monitor/capture/listener.py addons/monitor/capture/dumped.py
 """
 
 import ctypes
@@ -21,10 +21,9 @@ import pytest
 from gdbheapx.addons.monitor.capture import command, dumped, listener
 from gdbheapx.addons.monitor.capture import turn as turns
 from gdbheapx.addons.monitor.capture.command import OURS, CaptureFolder
-from gdbheapx.errors import HeapxError
-from gdbheapx.global_options import split_words
-from gdbheapx.invocation import understand_words
-from gdbheapx.problems import (
+from gdbheapx.common.errors import HeapxError
+from gdbheapx.common.global_options import split_words
+from gdbheapx.common.problems import (
     CANNOT_LISTEN,
     CANNOT_WRITE,
     CORE_DAMAGED,
@@ -35,6 +34,7 @@ from gdbheapx.problems import (
     PROCESS_ENDED,
     UNSAFE_PATH,
 )
+from gdbheapx.invocation import understand_words
 from tests.support.busy import stretch
 from tests.support.tool import ROOT
 
@@ -205,7 +205,7 @@ def test_without_a_turn_nothing_is_imported_and_the_core_goes_on(tmp_path: Path,
 
 def test_what_is_opened_is_not_taken_for_standard_output() -> None:
     """The kernel starts a handler with standard input alone."""
-    script = "from gdbheapx.files import open_standard; import os; open_standard(); made = os.pipe()[0]; os.write(2, b'%d' % made)"
+    script = "from gdbheapx.common.files import open_standard; import os; open_standard(); made = os.pipe()[0]; os.write(2, b'%d' % made)"
     done = subprocess.run(["sh", "-c", 'exec "$0" -c "$1" <&- >&-', sys.executable, script], capture_output=True, cwd=str(ROOT))
     assert int(done.stderr) > 2
 

@@ -10,7 +10,7 @@ from typing import Any, Dict, Tuple
 import pytest
 
 from gdbheapx.addons.monitor import memory_group
-from gdbheapx.errors import HeapxError
+from gdbheapx.common.errors import HeapxError
 from tests.support.cgroup_files import PID, V1_MOUNT, V2_MOUNT, Machine, v2
 
 MIB = 1 << 20

@@ -14,9 +14,9 @@ from gdbheapx.addons.monitor.watch.samples import Sample, Sampler, Watched
 from gdbheapx.addons.monitor.watch.summary import History, Over, watch_events
 from gdbheapx.addons.monitor.watch.trends import MOST_POINTS, Series, Steps
 from gdbheapx.allocators.answers import Figure, Reading
-from gdbheapx.budget import Budget
-from gdbheapx.errors import UnreadableMemory
-from gdbheapx.model import AllocatorInfo
+from gdbheapx.common.budget import Budget
+from gdbheapx.common.errors import UnreadableMemory
+from gdbheapx.common.model import AllocatorInfo
 
 MB = 1 << 20
 INFO = AllocatorInfo("toy", "toy", "1", "libtoy.so", None, None, None, True)

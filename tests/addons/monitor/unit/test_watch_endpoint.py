@@ -15,8 +15,8 @@ import pytest
 from gdbheapx.addons.monitor.memory_group import InContainer
 from gdbheapx.addons.monitor.watch import endpoint, machine
 from gdbheapx.addons.monitor.watch.counters import ProcessCounters
-from gdbheapx.errors import HeapxError
-from gdbheapx.problems import CANNOT_LISTEN
+from gdbheapx.common.errors import HeapxError
+from gdbheapx.common.problems import CANNOT_LISTEN
 from tests.support.hostile import HOSTILE
 
 parser = pytest.importorskip("prometheus_client.openmetrics.parser", reason="prometheus_client is not installed")

@@ -21,8 +21,8 @@ from gdbheapx.addons.monitor.watch.summary import TIMES, History, Over
 from gdbheapx.addons.monitor.watch.text import BLOCKS, Text
 from gdbheapx.allocators.answers import Figure, Reading
 from gdbheapx.command import TextStyle
-from gdbheapx.errors import HeapxError
-from gdbheapx.model import AllocatorInfo
+from gdbheapx.common.errors import HeapxError
+from gdbheapx.common.model import AllocatorInfo
 
 MB = 1 << 20
 HOSTILE = ["</svg><script>", "a\nb", "\x1b[31mred", "=cmd|' /C calc'!A0", "x;y", "bad\ufffdbytes", '"quoted\\', "@sum", "\u202eevil"]

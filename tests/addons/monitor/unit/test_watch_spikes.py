@@ -19,7 +19,7 @@ from gdbheapx.addons.monitor.watch.counters import Counters, ProcessCounters
 from gdbheapx.addons.monitor.watch.samples import Sample, Watched
 from gdbheapx.addons.monitor.watch.summary import History, Summary
 from gdbheapx.allocators.answers import Reading
-from gdbheapx.model import AllocatorInfo
+from gdbheapx.common.model import AllocatorInfo
 
 MB = 1 << 20
 WATCHED = Watched(AllocatorInfo("toy", "toy", "1", "libtoy.so", None, None, None, True), (), "trim --dry-run")

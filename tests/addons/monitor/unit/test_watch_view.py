@@ -10,12 +10,12 @@ from typing import Any, Dict, List, Tuple
 
 import pytest
 
-from gdbheapx import addon_loader
 from gdbheapx.addons.monitor.watch import table, text
 from gdbheapx.addons.monitor.watch.summary import OPEN, TIMES, History, Over
 from gdbheapx.addons.monitor.watch.trends import MOST_POINTS, Curves
 from gdbheapx.command import TextStyle
-from gdbheapx.errors import HeapxError
+from gdbheapx.common import addon_loader
+from gdbheapx.common.errors import HeapxError
 from tests.support import pages
 
 pytest.importorskip("jinja2", reason="pages require Jinja2")

@@ -9,11 +9,11 @@ from typing import Any, Dict, List, Optional
 
 import pytest
 
-from gdbheapx import findings
 from gdbheapx.addons.runtimes.cpython import interpreter
 from gdbheapx.allocators.measured import FREEZE
 from gdbheapx.analysis.memory import kinds
 from gdbheapx.analysis.split import find_copied_pages
+from gdbheapx.common import findings
 from gdbheapx.inferior.base import ParentPages
 from tests.support.builders.records import part, split
 

@@ -11,7 +11,7 @@ import pytest
 from gdbheapx.addons.runtimes.jvm import java_holders
 from gdbheapx.addons.runtimes.jvm.java_classes import FINAL, MIRROR, PHANTOM, SOFT, STACK_CHUNK, WEAK
 from gdbheapx.addons.runtimes.jvm.java_holders import ANY_ELEMENT, IS_OBJECT, MARK_SETS, ObjectWalker, WalkSums
-from gdbheapx.budget import Budget
+from gdbheapx.common.budget import Budget
 from gdbheapx.inferior.base import BulkSource, BytesSource, FileSource, Segment
 from gdbheapx.kernel import load_native_library
 from gdbheapx.kernel.binding import open_kernel

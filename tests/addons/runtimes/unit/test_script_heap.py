@@ -10,7 +10,6 @@ from typing import Any, Dict, List, Optional, Tuple
 
 import pytest
 
-from gdbheapx import problems
 from gdbheapx.addons.runtimes.v8 import NO_OBJECTS, OTHER_BUFFERS, find_script_fields, find_script_heap
 from gdbheapx.addons.runtimes.v8.script_heap import (
     CHUNK_BYTES,
@@ -25,7 +24,8 @@ from gdbheapx.addons.runtimes.v8.script_heap import (
     read_v8_constants,
 )
 from gdbheapx.analysis.reachability.heap_graph import ManagedField
-from gdbheapx.budget import Budget
+from gdbheapx.common import problems
+from gdbheapx.common.budget import Budget
 from gdbheapx.glibc.layouts import make_geometry
 from gdbheapx.kernel.binding import open_kernel
 from tests.support.builders.process import FakeTarget

@@ -17,7 +17,7 @@ from gdbheapx.analysis.census import find
 from gdbheapx.analysis.census.block import make_named_graph as made_graph
 from gdbheapx.analysis.census.world import World
 from gdbheapx.analysis.reachability.paths import FIELD, NamedGraph
-from gdbheapx.problems import RUNTIME_UNREAD
+from gdbheapx.common.problems import RUNTIME_UNREAD
 from gdbheapx.session import Session
 from tests.support.interpreters import releases, session_of, started
 from tests.support.processes import Process, Stage

@@ -12,7 +12,7 @@ from gdbheapx.addons.runtimes.ruby import objects
 from gdbheapx.analysis.census import find
 from gdbheapx.analysis.census.block import make_named_graph as made_graph
 from gdbheapx.analysis.reachability.paths import FIELD, FRAME, NamedGraph
-from gdbheapx.problems import RUNTIME_UNREAD
+from gdbheapx.common.problems import RUNTIME_UNREAD
 from tests.support.interpreters import releases, session_of, started
 from tests.support.processes import Stage
 

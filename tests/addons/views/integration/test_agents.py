@@ -15,8 +15,8 @@ from typing import Any, Dict, List, Optional, Tuple
 import pytest
 
 from gdbheapx.addons.views.agents import answers as model
-from gdbheapx.errors import HeapxError
-from gdbheapx.global_options import GlobalOptions, split_words
+from gdbheapx.common.errors import HeapxError
+from gdbheapx.common.global_options import GlobalOptions, split_words
 from gdbheapx.invocation import understand_words
 from tests.support.hostile import plant
 from tests.support.paths import ROOT

@@ -16,9 +16,9 @@ from typing import Any, Callable, Coroutine, List
 
 import pytest
 
-from gdbheapx import global_options
 from gdbheapx.analysis.reachability.owners import ELEMENTS
-from gdbheapx.errors import HeapxError
+from gdbheapx.common import global_options
+from gdbheapx.common.errors import HeapxError
 from tests.support import hostile
 from tests.support.processes import Process, Stage
 from tests.support.tool import heapx, tool_command

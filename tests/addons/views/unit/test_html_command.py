@@ -13,8 +13,8 @@ import pytest
 
 from gdbheapx import invocation
 from gdbheapx.addons.views.html import command
-from gdbheapx.errors import HeapxError
-from gdbheapx.global_options import split_words
+from gdbheapx.common.errors import HeapxError
+from gdbheapx.common.global_options import split_words
 from gdbheapx.output import CannotWrite, OutputFile
 
 

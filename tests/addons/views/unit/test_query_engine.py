@@ -15,7 +15,7 @@ import pytest
 from gdbheapx.addons.views.query import engine
 from gdbheapx.addons.views.query.table_rows import NOT_COUNTED, Asked
 from gdbheapx.command import TextStyle
-from gdbheapx.errors import HeapxError, UsageError
+from gdbheapx.common.errors import HeapxError, UsageError
 from gdbheapx.kernel.blocks.stream import COLUMNS
 from tests.support.paths import ROOT
 
@@ -182,7 +182,7 @@ def test_sql_ends_at_its_time(sql: str, step: str, tmp_path: Path) -> None:
     """Wherever it is: in the binder, before the first row, and between rows; in a process of its own, as a thread of DuckDB's may be left."""
     program = """if True:
         import os, sys, time
-        from gdbheapx.errors import HeapxError
+        from gdbheapx.common.errors import HeapxError
         from gdbheapx.addons.views.query import engine
         from gdbheapx.addons.views.query.table_rows import Asked
         sql, step, folder = sys.argv[1:]

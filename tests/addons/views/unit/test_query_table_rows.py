@@ -8,7 +8,7 @@ from decimal import Decimal
 from gdbheapx.addons.views.query import command as text
 from gdbheapx.addons.views.query import table_rows
 from gdbheapx.addons.views.query.table_rows import BY_NAME
-from gdbheapx.model import TargetAddress
+from gdbheapx.common.model import TargetAddress
 
 
 def test_cells_have_the_columns_types() -> None:

@@ -9,7 +9,7 @@ from typing import Any, Dict, List, NamedTuple, Tuple
 
 import pytest
 
-from gdbheapx import global_options
+from gdbheapx.common import global_options
 from tests.support.processes import Stage
 from tests.support.stories import STORIES
 from tests.support.tool import heapx

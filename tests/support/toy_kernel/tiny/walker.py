@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from gdbheapx.budget import Budget
+from gdbheapx.common.budget import Budget
 from gdbheapx.inferior.base import BulkSource
 from gdbheapx.kernel.blocks.stream import BlockFilter, BlockStream, CBlocks
 from gdbheapx.kernel.common.library import Kernel, address_of, flatten_record

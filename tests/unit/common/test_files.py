@@ -1,6 +1,6 @@
 """Files that a target names, and files of answers: what is opened, and what is left.
 
-Files: files.py, apart.py.
+Files: common/files.py, common/apart.py.
 """
 
 import errno
@@ -14,8 +14,9 @@ from typing import Callable, List
 
 import pytest
 
-from gdbheapx import apart, files, output
-from gdbheapx.errors import HeapxError
+from gdbheapx import output
+from gdbheapx.common import apart, files
+from gdbheapx.common.errors import HeapxError
 
 LINE = b"36 35 98:0 / %s rw,noatime master:1 - %s /dev/root rw,errors=continue"
 WAYS = {
@@ -158,7 +159,7 @@ def test_more_files_than_descriptors(tmp_path: Path) -> None:
     """1,100 files with 32 descriptors: what was closed is opened again, and another file at its path is none."""
     program = (
         "import os, resource, sys\n"
-        "from gdbheapx.files import RegularFile\n"
+        "from gdbheapx.common.files import RegularFile\n"
         "resource.setrlimit(resource.RLIMIT_NOFILE, (32, 32))\n"
         "paths = [os.path.join(sys.argv[1], str(n)) for n in range(1100)]\n"
         "for path in paths:\n"

@@ -5,7 +5,7 @@ from enum import Enum
 from functools import cache
 from typing import NamedTuple, Optional
 
-from gdbheapx.units import count_noun
+from gdbheapx.common.units import count_noun
 
 
 class Reads(Enum):

@@ -6,7 +6,7 @@ from typing import Optional
 
 import pytest
 
-from gdbheapx.budget import Budget, Progress, terminal_line
+from gdbheapx.common.budget import Budget, Progress, terminal_line
 
 
 class Clock:

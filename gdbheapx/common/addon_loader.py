@@ -9,9 +9,9 @@ import re
 from types import ModuleType
 from typing import Any, List, Optional, Tuple
 
-from gdbheapx.catalogue import ADDON_ALLOCATORS, ADDON_CAPABILITIES, ADDON_COMMANDS
-from gdbheapx.errors import HeapxError, UsageError
-from gdbheapx.problems import ADDON_MISSING, SHELL_ONLY
+from gdbheapx.common.catalogue import ADDON_ALLOCATORS, ADDON_CAPABILITIES, ADDON_COMMANDS
+from gdbheapx.common.errors import HeapxError, UsageError
+from gdbheapx.common.problems import ADDON_MISSING, SHELL_ONLY
 
 PACKAGE = "gdbheapx.addons"
 

@@ -2,10 +2,10 @@
 
 from typing import Annotated, Dict, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.columns import BYTES, IF_KNOWN, TEXT, Column
-from gdbheapx.hints import strip_targets
-from gdbheapx.problems import ProblemCode
-from gdbheapx.units import Sentence, make_sentence, plain_form
+from gdbheapx.common.columns import BYTES, IF_KNOWN, TEXT, Column
+from gdbheapx.common.hints import strip_targets
+from gdbheapx.common.problems import ProblemCode
+from gdbheapx.common.units import Sentence, make_sentence, plain_form
 
 CERTAIN, LIKELY, GUESS = "certain", "likely", "guess"
 """How sure an owner of memory is: the kernel or the allocator says so; several facts about the mapping fit; no one else is known to be
@@ -24,7 +24,7 @@ class Problem(NamedTuple):
     """Something that could not be read or does not hold."""
 
     code: ProblemCode
-    """What a script asks for instead of the sentence (gdbheapx/problems.py)."""
+    """What a script asks for instead of the sentence (gdbheapx/common/problems.py)."""
     where: Optional[str]
     """Hex address, file or allocator id; None if it concerns the whole target."""
     what: str
@@ -183,7 +183,7 @@ class Finding(NamedTuple):
     evidence: str
     hint: Optional[str]
     code: Optional[str] = None
-    """What a script asks for instead of the sentence (gdbheapx/findings.py)."""
+    """What a script asks for instead of the sentence (gdbheapx/common/findings.py)."""
     details: Optional[str] = None
     """Further figures, for a line of their own."""
     size_bytes: Optional[int] = None

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from gdbheapx import problems
 from gdbheapx.allocators import addon_gates
 from gdbheapx.allocators.plan import Troubles
-from gdbheapx.errors import Busy, Refusal
+from gdbheapx.common import problems
+from gdbheapx.common.errors import Busy, Refusal
+from gdbheapx.common.problems import KNOWN, Diagnostic, ProblemCode, Severity
 from gdbheapx.glibc import codes as glibc_codes
 from gdbheapx.jemalloc import codes as jemalloc_codes
-from gdbheapx.problems import KNOWN, Diagnostic, ProblemCode, Severity
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 ADDED = [importlib.import_module(name.rpartition(".")[0] + ".codes") for name in addon_gates()]
 """Those of allocators of an add-on."""
 
@@ -38,7 +38,7 @@ def test_codes_read_alike() -> None:
 def test_every_code_is_used() -> None:
     """No code stands for a problem that nobody tells."""
     sources = [path for path in [*(ROOT / "gdbheapx").rglob("*.py"), *(ROOT / "commands").glob("*.py")] if path.name not in ("codes.py", "problems.py")]
-    text = "\n".join(path.read_text() for path in sources) + (ROOT / "gdbheapx/errors.py").read_text()
+    text = "\n".join(path.read_text() for path in sources) + (ROOT / "gdbheapx/common/errors.py").read_text()
     names = [name for module in (problems, glibc_codes, jemalloc_codes, *ADDED) for name, value in vars(module).items() if isinstance(value, ProblemCode)]
     assert set(names) - set(re.findall(r"\w+", text)) == set()
 

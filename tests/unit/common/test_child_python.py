@@ -1,4 +1,4 @@
-"""gdbheapx/child_python.py: whichever way starts a child interpreter, it imports our modules, whatever lies in its working folder."""
+"""gdbheapx/common/child_python.py: whichever way starts a child interpreter, it imports our modules, whatever lies in its working folder."""
 
 import os
 import shutil
@@ -10,8 +10,9 @@ from typing import Callable, Dict, List
 
 import pytest
 
-from gdbheapx import __version__, api, child_python
-from gdbheapx.errors import HeapxError
+from gdbheapx import __version__, api
+from gdbheapx.common import child_python
+from gdbheapx.common.errors import HeapxError
 from gdbheapx.snapshot import take
 from tests.support.hostile import plant
 from tests.support.paths import GDB, GDBINIT, ROOT

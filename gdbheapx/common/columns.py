@@ -7,7 +7,7 @@ and --bytes follow from the column.
 from functools import cache
 from typing import Any, Dict, Iterable, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx import units
+from gdbheapx.common import units
 
 BYTES, COUNT, TEXT, PERCENT, PLAIN = "bytes", "count", "text", "percent", "number that may not exist"
 DECAY, LATE, INTERVAL = "decay time in ms", "how late in ms", "interval in ms"

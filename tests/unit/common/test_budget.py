@@ -1,14 +1,15 @@
-"""Limits of time and stops: gdbheapx/budget.py, gdbheapx/stops.py."""
+"""Limits of time and stops: gdbheapx/common/budget.py, gdbheapx/common/stops.py."""
 
 import time
 
 import pytest
 
-from gdbheapx import command, stops
-from gdbheapx.budget import Budget, Still
-from gdbheapx.errors import StopOver
-from gdbheapx.problems import CUT, STOP_LIMIT
-from gdbheapx.stops import GIB, Reads, StoppedProcess
+from gdbheapx import command
+from gdbheapx.common import stops
+from gdbheapx.common.budget import Budget, Still
+from gdbheapx.common.errors import StopOver
+from gdbheapx.common.problems import CUT, STOP_LIMIT
+from gdbheapx.common.stops import GIB, Reads, StoppedProcess
 
 pytestmark = pytest.mark.once  # numbers alone
 

@@ -6,10 +6,10 @@ hints; judge_heap() decides. The thresholds of all verdicts are in this file.
 
 from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx import findings
-from gdbheapx.hints import hint_command
-from gdbheapx.model import CERTAIN, GUESS, SURENESS, Finding, StepSentence
-from gdbheapx.units import Sentence, SentenceSize, format_share, join_sentences, make_sentence
+from gdbheapx.common import findings
+from gdbheapx.common.hints import hint_command
+from gdbheapx.common.model import CERTAIN, GUESS, SURENESS, Finding, StepSentence
+from gdbheapx.common.units import Sentence, SentenceSize, format_share, join_sentences, make_sentence
 
 # ---- thresholds
 SMALL_BYTES = 1 << 20

@@ -7,9 +7,9 @@ from typing import Iterator
 
 import pytest
 
-from gdbheapx import budget
-from gdbheapx.budget import WORK, TooMuchWork, WorkCounter, ends_with_work
-from gdbheapx.problems import CUT, WORK_LIMIT
+from gdbheapx.common import budget
+from gdbheapx.common.budget import WORK, TooMuchWork, WorkCounter, ends_with_work
+from gdbheapx.common.problems import CUT, WORK_LIMIT
 
 
 @pytest.fixture(autouse=True)
@@ -78,11 +78,11 @@ def test_what_came_before_is_kept() -> None:
     assert list(count()) == [0, 1, 2]
 
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SECONDS = 60
 HEAD = """
 import os, signal, time
-from gdbheapx.budget import SAME_S, Interrupts
+from gdbheapx.common.budget import SAME_S, Interrupts
 heard, number = [], int(signal.%s)
 def send():
     os.kill(os.getpid(), number)

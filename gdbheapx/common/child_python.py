@@ -9,10 +9,10 @@ import sys
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence
 
 import gdbheapx
-from gdbheapx.errors import HeapxError
-from gdbheapx.global_options import GLOBALS
-from gdbheapx.hints import hint_command
-from gdbheapx.problems import SHELL_ONLY
+from gdbheapx.common.errors import HeapxError
+from gdbheapx.common.global_options import GLOBALS
+from gdbheapx.common.hints import hint_command
+from gdbheapx.common.problems import SHELL_ONLY
 
 if TYPE_CHECKING:
     import subprocess

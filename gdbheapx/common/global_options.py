@@ -145,7 +145,7 @@ def processes_called(name: str) -> List[int]:
 
 def command_line(pid: int) -> List[str]:
     """The words that a process was started with."""
-    from gdbheapx.files import read_apart
+    from gdbheapx.common.files import read_apart
 
     return os.fsdecode(read_apart("/proc/%d/cmdline" % pid).rstrip(b"\0")).split("\0")
 

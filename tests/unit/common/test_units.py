@@ -1,6 +1,6 @@
 """Units, numbers that agree with their nouns, and ranges.
 
-Files: columns.py.
+Files: common/columns.py.
 """
 
 import ast
@@ -11,8 +11,9 @@ from typing import Annotated, Any, NamedTuple, Optional
 
 import pytest
 
-from gdbheapx import units
-from gdbheapx.columns import (
+from gdbheapx.command import TextStyle
+from gdbheapx.common import units
+from gdbheapx.common.columns import (
     ADD,
     BYTES,
     COUNT,
@@ -32,11 +33,10 @@ from gdbheapx.columns import (
     hidden_column,
     sum_columns,
 )
-from gdbheapx.command import TextStyle
-from gdbheapx.model import StepSentence
-from gdbheapx.ranges import RangeIndex, subtract_ranges, unite_ranges
+from gdbheapx.common.model import StepSentence
+from gdbheapx.common.ranges import RangeIndex, subtract_ranges, unite_ranges
+from gdbheapx.common.units import Sentence, SentenceSize, count_noun, join_sentences, make_cells, make_sentence
 from gdbheapx.report.text import format_described, format_sentence
-from gdbheapx.units import Sentence, SentenceSize, count_noun, join_sentences, make_cells, make_sentence
 
 MB = 1 << 20
 
@@ -131,7 +131,7 @@ def test_counts_and_shares() -> None:
     assert (units.format_share(1, 3), units.format_share(1, 0), units.exact_share(None, 1), units.exact_share(1, 3)) == ("33 %", "0 %", "?", "33.3")
 
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SPOKEN = ("report", "actions", "analysis", "snapshot")
 """Folders whose texts users read most."""
 COUNTED = re.compile(r"(?<!of )(?<!than )(?<!most )(?<!at )%d (?:more |broken |free |smaller )?(rules|chunks|blocks|rows|groups|chains|threads|locks|times|lines|pages|bins)\b")

@@ -15,8 +15,8 @@ from functools import lru_cache, wraps
 from types import FrameType, TracebackType
 from typing import Any, Callable, Dict, Iterator, List, Optional, Type, TypeVar
 
-from gdbheapx.errors import HeapxError, StopOver
-from gdbheapx.problems import CUT, STOP_LIMIT, WORK_LIMIT, ProblemCode
+from gdbheapx.common.errors import HeapxError, StopOver
+from gdbheapx.common.problems import CUT, STOP_LIMIT, WORK_LIMIT, ProblemCode
 
 FIRST_SECONDS = 2.0
 LEAST_S = 2.0

@@ -18,7 +18,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Callable, FrozenSet, Iterator, NamedTuple, Optional, Set, Tuple, TypeVar
 
 if TYPE_CHECKING:
-    from gdbheapx import apart
+    from gdbheapx.common import apart
 
 HANDLE = os.O_PATH | os.O_CLOEXEC
 READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
@@ -95,7 +95,7 @@ def open_of_target(path: TargetPath, is_folder: bool = False) -> int:
 @lru_cache(maxsize=1)
 def reader() -> "apart.Reader":
     """Return the one who reads what may not answer; its modules cost two milliseconds."""
-    from gdbheapx import apart
+    from gdbheapx.common import apart
 
     return apart.Reader(open_in_child)
 

@@ -2,8 +2,8 @@
 
 from typing import Any, Dict, Optional
 
-from gdbheapx import hints
-from gdbheapx.problems import BUSY, CUT, INTERRUPTED, MEMORY_UNREADABLE, NO_ANSWER, REFUSED, USAGE, ProblemCode
+from gdbheapx.common import hints
+from gdbheapx.common.problems import BUSY, CUT, INTERRUPTED, MEMORY_UNREADABLE, NO_ANSWER, REFUSED, USAGE, ProblemCode
 
 
 class HeapxError(Exception):

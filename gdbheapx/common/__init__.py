@@ -1,0 +1,1 @@
+"""What every other room uses: errors and codes, sizes and columns, limits, records of answers, opening of untrusted paths."""
