@@ -12,11 +12,11 @@ from array import array
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Tuple
 
+from gdbheapx.allocators.session import Session
 from gdbheapx.analysis.census import find
 from gdbheapx.analysis.reachability import heap_graph
 from gdbheapx.inferior.target import open_elf_target
 from gdbheapx.kernel.blocks.stream import CLASS_USED
-from gdbheapx.session import Session
 
 
 def used_blocks(session: Session) -> Tuple["array[int]", "array[int]"]:

@@ -20,11 +20,11 @@ from typing import Any, Dict, Iterator, List, Sequence, Tuple
 
 import gdbheapx
 from gdbheapx.addons.labs.sites.join import at_size
+from gdbheapx.allocators.session import Session
 from gdbheapx.analysis.addon_answers import FEW, Joined, Scan
 from gdbheapx.command import CommandAnswer, Options
 from gdbheapx.common.stops import Reads
 from gdbheapx.inferior.base import Target
-from gdbheapx.session import Session
 
 HERE = Path(__file__).parent
 ENTRY = struct.Struct("<16Q")

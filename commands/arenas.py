@@ -2,10 +2,10 @@
 
 from typing import Annotated, Any, Callable, Dict, List, Sequence, Tuple
 
+from gdbheapx.allocators.session import Session
 from gdbheapx.command import CommandAnswer, Options, TextStyle, declare_argument, declare_command
 from gdbheapx.common.model import AllocatorInfo, ThreadCache
 from gdbheapx.common.stops import Reads
-from gdbheapx.session import Session
 
 HELP = """What each arena holds: used, cached, free, returnable.
 

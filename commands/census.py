@@ -2,12 +2,12 @@
 
 from typing import List, Optional, Sequence
 
+from gdbheapx.allocators.session import Session
 from gdbheapx.command import NAMES, SHORT_STOP, CommandAnswer, Options, declare_argument, declare_command, parse_count
 from gdbheapx.common import addon_loader
 from gdbheapx.common.errors import HeapxError
 from gdbheapx.common.problems import USAGE
 from gdbheapx.common.stops import Reads
-from gdbheapx.session import Session
 
 HELP = """Memory in use by type: class, object, header, size.
 

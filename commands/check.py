@@ -1,8 +1,8 @@
 """heapx check"""
 
+from gdbheapx.allocators.session import Session
 from gdbheapx.command import SHORT_STOP, CommandAnswer, Options, declare_command
 from gdbheapx.common.stops import Reads
-from gdbheapx.session import Session
 
 HELP = """Checks the heap for damage, and names the suspect.
 

@@ -3,9 +3,9 @@
 from typing import Iterator
 
 from gdbheapx import allocators
+from gdbheapx.allocators.session import Session
 from gdbheapx.command import OLDER, SIZE_HELP, CommandAnswer, Options, declare_argument, declare_command, parse_count, parse_size
 from gdbheapx.common.stops import Reads
-from gdbheapx.session import Session
 
 
 class ChunkStatuses:

@@ -2,9 +2,9 @@
 
 from typing import Annotated, Any, List
 
+from gdbheapx.allocators.session import Session
 from gdbheapx.command import CommandAnswer, Options, TextStyle, declare_command
 from gdbheapx.common.stops import Reads
-from gdbheapx.session import Session
 
 HELP = """Unused pages of jemalloc's arenas, threads that keep them.
 

@@ -1,10 +1,10 @@
 """heapx diff"""
 
+from gdbheapx.allocators.session import Session
 from gdbheapx.command import HTML, SHORT_STOP, SIZE_HELP, CommandAnswer, Options, declare_argument, declare_command, parse_count, parse_size
 from gdbheapx.common.errors import UsageError
 from gdbheapx.common.hints import hint_run
 from gdbheapx.common.stops import Reads
-from gdbheapx.session import Session
 
 HELP = """What grew between two snapshots, cores or processes.
 

@@ -4,9 +4,9 @@ import functools
 from typing import TYPE_CHECKING, List
 
 from gdbheapx import command
+from gdbheapx.allocators.session import Session
 from gdbheapx.command import SHORT_STOP, SIZE_HELP, CommandAnswer, Options, declare_argument, declare_command
 from gdbheapx.common.stops import Reads
-from gdbheapx.session import Session
 
 if TYPE_CHECKING:
     from gdbheapx.analysis.reachability import leaks as model

@@ -2,12 +2,12 @@
 
 from typing import TYPE_CHECKING, Sequence
 
+from gdbheapx.allocators.session import Session
 from gdbheapx.command import NAMES, SHORT_STOP, CommandAnswer, Options, address_or_name, declare_argument, declare_command, parse_count
 from gdbheapx.common.errors import HeapxError
 from gdbheapx.common.hints import hint_command
 from gdbheapx.common.problems import NOT_FOUND
 from gdbheapx.common.stops import Reads
-from gdbheapx.session import Session
 
 if TYPE_CHECKING:
     from gdbheapx.analysis.reachability.owners import OwnedMemory

@@ -1,8 +1,8 @@
 """heapx pins"""
 
+from gdbheapx.allocators.session import Session
 from gdbheapx.command import SHORT_STOP, CommandAnswer, Options, declare_argument, declare_command, parse_count
 from gdbheapx.common.stops import Reads
-from gdbheapx.session import Session
 
 HELP = """Which used blocks keep free memory from being returned.
 

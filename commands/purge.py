@@ -1,10 +1,10 @@
 """heapx purge"""
 
+from gdbheapx.allocators.session import Session
 from gdbheapx.command import ACCEPT_SECCOMP_HELP, CommandAnswer, Options, declare_argument, declare_command
 from gdbheapx.common.errors import UsageError
 from gdbheapx.common.hints import hint_command
 from gdbheapx.common.stops import Reads
-from gdbheapx.session import Session
 
 HELP = """Makes an allocator return its unused pages.
 

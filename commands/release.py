@@ -2,9 +2,9 @@
 
 from typing import Any, Iterator
 
+from gdbheapx.allocators.session import Session
 from gdbheapx.command import ACCEPT_SECCOMP_HELP, CommandAnswer, Options, TextStyle, declare_argument, declare_command
 from gdbheapx.common.stops import Reads
-from gdbheapx.session import Session
 
 HELP = """Returns free memory to the OS; --dry-run predicts it.
 

@@ -3,12 +3,12 @@
 import functools
 from typing import TYPE_CHECKING, Any, Optional, Tuple
 
+from gdbheapx.allocators.session import Session
 from gdbheapx.command import HTML, NAMES, CommandAnswer, Options, Switch, TextStyle, declare_argument, declare_command
 from gdbheapx.common import addon_loader
 from gdbheapx.common.errors import UsageError
 from gdbheapx.common.hints import hint_command
 from gdbheapx.common.stops import Reads, in_stop, predict_ms
-from gdbheapx.session import Session
 
 if TYPE_CHECKING:
     from gdbheapx.analysis.inside import PageCensus, PageParts

@@ -2,10 +2,10 @@
 
 from typing import Any
 
+from gdbheapx.allocators.session import Session
 from gdbheapx.command import OLDER, SHORT_STOP, CommandAnswer, Options, declare_argument, declare_command, name_a_target
 from gdbheapx.common.errors import UsageError
 from gdbheapx.common.stops import Reads
-from gdbheapx.session import Session
 
 HELP = """Writes the heap to a small file, to keep, mail or compare.
 

@@ -2,11 +2,11 @@
 
 from typing import Any, Dict, Sequence, Tuple
 
+from gdbheapx.allocators.session import Session
 from gdbheapx.command import CommandAnswer, Options, declare_argument, declare_command
 from gdbheapx.common.errors import UsageError
 from gdbheapx.common.problems import OTHER_IS_LARGER
 from gdbheapx.common.stops import Reads
-from gdbheapx.session import Session
 
 ARGUMENTS = (
     declare_argument("--format", choices=("text", "xml"), default="text", help="text (default); xml: malloc_info(0, fp), byte for byte"),

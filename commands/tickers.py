@@ -2,10 +2,10 @@
 
 from typing import TYPE_CHECKING, Annotated, Any
 
+from gdbheapx.allocators.session import Session
 from gdbheapx.command import ACCEPT_SECCOMP_HELP, CommandAnswer, Options, declare_argument, declare_command
 from gdbheapx.common.errors import UsageError
 from gdbheapx.common.stops import Reads
-from gdbheapx.session import Session
 
 if TYPE_CHECKING:
     from gdbheapx.allocators.records import Answered

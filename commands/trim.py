@@ -3,10 +3,10 @@
 from typing import Any
 
 from gdbheapx import command
+from gdbheapx.allocators.session import Session
 from gdbheapx.command import SIZE_HELP, CommandAnswer, Options, TextStyle, declare_argument, declare_command
 from gdbheapx.common.errors import UsageError
 from gdbheapx.common.stops import Reads
-from gdbheapx.session import Session
 
 
 def calls_process(options: Options) -> bool:

@@ -2,10 +2,10 @@
 
 from typing import Annotated, Any, Dict, List, Tuple
 
+from gdbheapx.allocators.session import Session
 from gdbheapx.command import CommandAnswer, Options, TextStyle, declare_command
 from gdbheapx.common.model import AllocatorInfo
 from gdbheapx.common.stops import Reads
-from gdbheapx.session import Session
 
 HELP = """Settings of the allocator now in force, and their meaning."""
 

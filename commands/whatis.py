@@ -3,12 +3,12 @@
 from typing import TYPE_CHECKING, Any, Iterator, Optional, Tuple
 
 from gdbheapx import command
+from gdbheapx.allocators.session import Session
 from gdbheapx.command import NAMES, SHORT_STOP, CommandAnswer, Options, TextStyle, declare_argument, declare_command
 from gdbheapx.common.errors import HeapxError
 from gdbheapx.common.hints import hint_command
 from gdbheapx.common.problems import NOT_FOUND
 from gdbheapx.common.stops import Reads
-from gdbheapx.session import Session
 
 if TYPE_CHECKING:
     from gdbheapx.analysis.census.block import Location

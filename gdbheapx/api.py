@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Callable, Dict, Generic, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, TypeVar
 
 from gdbheapx import command, direct, runner
+from gdbheapx.allocators.session import Session
 from gdbheapx.analysis.census.block import Block, Blocks
 from gdbheapx.common.errors import HeapxError, UsageError
 from gdbheapx.common.global_options import GlobalOptions
@@ -19,7 +20,6 @@ from gdbheapx.common.stops import Reads
 from gdbheapx.inferior.base import Target
 from gdbheapx.invocation import prepare_core
 from gdbheapx.place import IN_GDB
-from gdbheapx.session import Session
 
 if TYPE_CHECKING:
     from gdbheapx.allocators.records import HeapArenas

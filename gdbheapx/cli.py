@@ -47,8 +47,8 @@ def run_gdb(gdb: str, asking: Invocation, keeper: "Optional[Keeper]" = None) -> 
     import json
 
     from gdbheapx import gdb_process
+    from gdbheapx.command.output import screen_of
     from gdbheapx.kernel.common import watchdog
-    from gdbheapx.output import screen_of
 
     watchdog.hold_off()  # gdb has one of its own
     asked = asking.asked
@@ -287,7 +287,7 @@ def run_here(asking: Invocation, refused: Optional[HeapxError] = None) -> int:
 
 def show_help(rest: Sequence[str], asked_for: bool) -> int:
     """The commands in groups, or the help of one, reflowed for a terminal."""
-    from gdbheapx import help_pages
+    from gdbheapx.command import help_pages
 
     names = [word for word in rest if not word.startswith("-") and word != "help"]
     try:
@@ -297,7 +297,7 @@ def show_help(rest: Sequence[str], asked_for: bool) -> int:
     if not asked_for:
         print_error(text.rstrip("\n"))
         return 2
-    from gdbheapx.output import screen_of
+    from gdbheapx.command.output import screen_of
     from gdbheapx.report.text import reflow_help
 
     shown = screen_of(1, os.environ)

@@ -10,7 +10,8 @@ import os
 import signal
 from typing import Callable, List, Optional, cast
 
-from gdbheapx import output, runner
+from gdbheapx import runner
+from gdbheapx.command import output
 from gdbheapx.common.errors import HeapxError
 from gdbheapx.common.global_options import DUMPED, GLOBALS, UNPACKED, GlobalOptions, pack_words, unpack_words
 from gdbheapx.common.problems import FILE_NOT_FOUND, FILE_UNREADABLE, GDB_MISSING, WRONG_FILE

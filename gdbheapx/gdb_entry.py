@@ -11,6 +11,7 @@ import signal
 import threading
 from typing import Any, Callable, List, NoReturn, Optional
 
+from gdbheapx.command.output import Screen
 from gdbheapx.common.errors import HeapxError
 from gdbheapx.common.global_options import COMMAND, FD, GLOBALS, SCREEN, GlobalOptions, split_words, unpack_words
 from gdbheapx.direct import debug_directories, open_source
@@ -18,7 +19,6 @@ from gdbheapx.gdb_process import BEGUN, CODES, INTERRUPTED, STARTED, STATE
 from gdbheapx.inferior.base import Target
 from gdbheapx.inferior.gdb import target as gdb_target
 from gdbheapx.inferior.live.tracer import end_with_parent
-from gdbheapx.output import Screen
 
 QUIET = (
     "set confirm off",

@@ -6,9 +6,9 @@ import re
 import stat
 from typing import Callable, List, NoReturn, Sequence
 
+from gdbheapx.command.output import OutputFile
 from gdbheapx.common.errors import HeapxError, UsageError
 from gdbheapx.common.problems import CANNOT_WRITE
-from gdbheapx.output import OutputFile
 
 MARK = b"# written by `gdbheapx gdbinit --install`; `gdbheapx gdbinit --remove` takes it away"
 BLOCK = re.compile(rb"^" + re.escape(MARK) + rb"\nsource ([^\n]*)(?:\n|\Z)", re.MULTILINE)

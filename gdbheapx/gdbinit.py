@@ -38,7 +38,7 @@ if "GDBHEAPX_COMMAND" in os.environ:
     gdb_entry.main()
 
 from gdbheapx import command as declared  # noqa: E402  (the package is found only now)
-from gdbheapx import help_pages  # noqa: E402
+from gdbheapx.command import help_pages  # noqa: E402
 
 
 class GdbSetting(gdb.Parameter):
@@ -175,7 +175,7 @@ def run_words(words: List[str]) -> Any:
 
 def open_screen() -> Any:
     """Return the output stream with gdb's width, or its own width where gdb has no limit (`set width 0`)."""
-    from gdbheapx import output
+    from gdbheapx.command import output
 
     shown = output.screen_of(1, {**os.environ, "COLUMNS": str(gdb.parameter("width") or "")})
     try:

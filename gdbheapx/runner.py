@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, NamedTuple
 
 from gdbheapx import __version__, command, place
 from gdbheapx import kernel as kernels
+from gdbheapx.allocators.session import Session
 from gdbheapx.command import CommandAnswer, TextStyle
+from gdbheapx.command.output import CannotWrite, Screen, Sink, Spool, Write
 from gdbheapx.common import addon_loader, hints, problems, stops, units
 from gdbheapx.common.budget import MOST_STEPS, WORK, Budget, Interrupts, Progress, never_expires
 from gdbheapx.common.errors import HeapxError, Interrupted, Refusal, StopOver, UsageError
@@ -17,9 +19,7 @@ from gdbheapx.common.model import AllocatorInfo, Problem
 from gdbheapx.common.stops import Reads
 from gdbheapx.inferior.base import Identity, Target
 from gdbheapx.kernel.common import watchdog
-from gdbheapx.output import CannotWrite, Screen, Sink, Spool, Write
 from gdbheapx.place import IN_GDB, SHELL
-from gdbheapx.session import Session
 
 if TYPE_CHECKING:
     from gdbheapx.copying import Copying, RunningCopy
@@ -177,7 +177,7 @@ def run_parsed(parsed: command.ParsedCommand, host: Host) -> CommandEnd:
     """Run a command line that was understood, or show its help."""
     if parsed.help is None:
         return CommandRun(parsed, host).run()
-    from gdbheapx import help_pages
+    from gdbheapx.command import help_pages
 
     text = help_pages.of_command(parsed.command, host.name, parsed.help)
     if host.screen.wraps:

@@ -52,7 +52,8 @@ print(*sorted(name for name in sys.modules if name.startswith("gdbheapx.addons."
 
 HELPS = """
 import re, sys
-from gdbheapx import command, help_pages
+from gdbheapx import command
+from gdbheapx.command import help_pages
 from gdbheapx.common import catalogue
 command.load_commands()
 gone = {name.replace("_", "-") for addon in sys.argv[1].split(",") for name in catalogue.ADDON_COMMANDS[addon]}

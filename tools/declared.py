@@ -70,9 +70,9 @@ def common() -> List[Option]:
 
 def shell() -> List[Option]:
     """The options of the command line, from the help, which is what a user sees."""
+    from gdbheapx.command.help_pages import GLOBAL
     from gdbheapx.common.global_options import FLAGS as without
     from gdbheapx.common.global_options import SHORT, VALUES
-    from gdbheapx.help_pages import GLOBAL
 
     options = []
     for match in re.finditer(r"^  (--\S+)(?: (\S+))?  +(.*(?:\n {10,}.*)*)", GLOBAL, re.MULTILINE):

@@ -58,8 +58,8 @@ a terminal in one line that goes away, in a log after 2, 4, 8 seconds and so on.
 
 def page() -> str:
     """The whole page."""
+    from gdbheapx.command.help_pages import GLOBAL, USAGE, newer_flags
     from gdbheapx.common.catalogue import ALIASES
-    from gdbheapx.help_pages import GLOBAL, USAGE, newer_flags
 
     out: List[str] = [HEAD, SHELL % (USAGE + "\n" + GLOBAL)]
     for one in declared.commands():

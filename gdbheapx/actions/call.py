@@ -10,6 +10,7 @@ from gdbheapx.allocators.discovery import FoundInstance
 from gdbheapx.allocators.heap import AllocatorInstance
 from gdbheapx.allocators.plan import ALL, Acted, Change, DryRun, Portion, Predicted, require_returning, say_resident
 from gdbheapx.allocators.records import Answered, Returning
+from gdbheapx.allocators.session import Session
 from gdbheapx.command import Options
 from gdbheapx.common import problems
 from gdbheapx.common.child_python import find_program
@@ -18,7 +19,6 @@ from gdbheapx.common.problems import CALL_REFUSED
 from gdbheapx.common.stops import Reads, format_lasting
 from gdbheapx.common.units import SentenceSize, make_cells
 from gdbheapx.inferior.live import procfs
-from gdbheapx.session import Session
 
 if TYPE_CHECKING:
     from gdbheapx.actions.gdb_control import GdbControl

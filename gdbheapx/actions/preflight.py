@@ -14,6 +14,7 @@ import warnings
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from gdbheapx.allocators.plan import Change, Measure, SystemCall
+from gdbheapx.allocators.session import Session
 from gdbheapx.common import problems
 from gdbheapx.common.errors import HeapxError, Refusal
 from gdbheapx.common.problems import GDB_MISSING, NOT_CONFIRMED, NOT_LIVE
@@ -22,7 +23,6 @@ from gdbheapx.inferior.live import procfs, seccomp
 from gdbheapx.inferior.live.seccomp import DISABLED, STRICT, SeccompRules
 from gdbheapx.inferior.live.tracer import UNSTOPPABLE
 from gdbheapx.inferior.target import ElfTarget
-from gdbheapx.session import Session
 
 if TYPE_CHECKING:
     from gdbheapx.inferior.gdb.target import GdbTarget

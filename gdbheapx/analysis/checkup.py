@@ -9,12 +9,12 @@ from typing import List, Optional, Tuple
 
 from gdbheapx import allocators
 from gdbheapx import kernel as kernels
+from gdbheapx.allocators.session import Session
 from gdbheapx.common.errors import HeapxError, Refusal
 from gdbheapx.common.model import Check
 from gdbheapx.common.problems import PART_MISSING
 from gdbheapx.common.units import count_noun
 from gdbheapx.inferior.base import Target
-from gdbheapx.session import Session
 
 GIVE = "give the file tree of the machine that wrote the core with --sysroot DIR"
 PROGRAM = "pass it with --exe FILE to get its variables, symbol and class names"

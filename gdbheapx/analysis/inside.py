@@ -4,6 +4,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from gdbheapx.allocators.heap import AllocatorInstance, plain_shape
 from gdbheapx.allocators.records import Facts
+from gdbheapx.allocators.session import Session
 from gdbheapx.analysis import memory_verdict, pins
 from gdbheapx.analysis.addon_answers import Garbage, Joined
 from gdbheapx.analysis.census import block, find, owned, registry
@@ -26,7 +27,6 @@ from gdbheapx.common.units import Sentence, SentenceSize, count_noun, format_sha
 from gdbheapx.common.verdict import HELD_BY_PROGRAM, LEAKED_PERCENT, LEAKED_PERCENT_1_0, SMALL_BYTES, WORTH_BYTES, HeapVerdict
 from gdbheapx.kernel.blocks.graph import NativeSum
 from gdbheapx.kernel.blocks.pages import Cell, MapShape
-from gdbheapx.session import Session
 
 USED, FREE, OVERHEAD, ABSENT = "runtime-used", "runtime-free", "runtime-overhead", "not-in-ram"
 GARBAGE = "runtime-garbage"

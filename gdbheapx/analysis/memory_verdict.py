@@ -4,6 +4,7 @@ import shlex
 import struct
 from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
 
+from gdbheapx.allocators.session import Session
 from gdbheapx.analysis.memory import kinds
 from gdbheapx.analysis.memory.attribute import Attribution, MappingPiece, drop_untouched
 from gdbheapx.analysis.split import Split, SplitMemory
@@ -16,7 +17,6 @@ from gdbheapx.common.units import Sentence, SentenceSize, count_noun, format_num
 from gdbheapx.common.verdict import MATTERS, MATTERS_BYTES, MUCH_SHARE, SMALL_BYTES, UNBOUNDED, WORTH_BYTES, HeapVerdict, of_lines, part_of
 from gdbheapx.inferior.base import MappingUse, Target
 from gdbheapx.kernel.blocks.graph import NativeSum
-from gdbheapx.session import Session
 
 _NMT = StepSentence(
     "jcmd PID VM.native_memory summary",

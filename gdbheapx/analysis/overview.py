@@ -5,6 +5,7 @@ from typing import Annotated, Any, Callable, Dict, FrozenSet, List, Mapping, Nam
 from gdbheapx import allocators
 from gdbheapx.allocators.heap import AllocatorInstance
 from gdbheapx.allocators.records import AllocatorJudgement, AllocatorPart, Facts, OfAllocator, Surroundings, heap_sum
+from gdbheapx.allocators.session import Session
 from gdbheapx.analysis import inside, memory_verdict, split
 from gdbheapx.analysis.addon_answers import Books
 from gdbheapx.analysis.inside import InsideAnswer, PageParts, RuntimeTable
@@ -18,7 +19,6 @@ from gdbheapx.common.problems import STACK_LISTS_CUT, ZEROS_NOT_SOUGHT
 from gdbheapx.common.units import make_sentence
 from gdbheapx.common.verdict import HELD_BY_PROGRAM, HeapVerdict
 from gdbheapx.inferior.base import Target
-from gdbheapx.session import Session
 
 TOP_CLASSES = 5
 _KEPT_PAGES = (findings.FREED_AND_HELD, findings.UNUSED_PAGES, findings.ARENAS_LEFT, findings.UNMERGED, findings.GIVEN_BACK_IN_RAM)

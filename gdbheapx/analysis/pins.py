@@ -7,6 +7,7 @@ from typing import Annotated, Dict, Iterable, Iterator, List, NamedTuple, Option
 
 from gdbheapx.allocators.answers import Keeping, Term
 from gdbheapx.allocators.heap import AllocatorInstance, plain_shape
+from gdbheapx.allocators.session import Session
 from gdbheapx.analysis.census import find as census
 from gdbheapx.analysis.census.world import PLACE, Signature
 from gdbheapx.analysis.reachability import heap_graph
@@ -20,7 +21,6 @@ from gdbheapx.common.units import Sentence, SentenceSize, count_noun, format_sha
 from gdbheapx.kernel.blocks.graph import NO_NODE
 from gdbheapx.kernel.blocks.pages import BY_NOBODY, BY_SEVERAL, PIN_CACHED, PIN_OWN, PIN_USED, RESERVE, PinGroup, PinLabels
 from gdbheapx.kernel.blocks.stream import NativeBlocks
-from gdbheapx.session import Session
 
 SEVERAL, LEAKED = "several", "leaked"
 """In place of an owner: no single one; nothing leads there."""

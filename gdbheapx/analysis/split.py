@@ -4,6 +4,7 @@ from collections import Counter
 from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple, cast
 
 from gdbheapx.allocators.measured import FREEZE
+from gdbheapx.allocators.session import Session
 from gdbheapx.analysis.memory import attribute, kinds
 from gdbheapx.analysis.memory.attribute import Attribution, EndedThreads, MappingPiece, ThreadStacks, drop_untouched
 from gdbheapx.analysis.memory.kinds import MemoryOwner
@@ -15,7 +16,6 @@ from gdbheapx.common.ranges import Range, RangeIndex
 from gdbheapx.common.units import SentenceSize, make_sentence
 from gdbheapx.inferior.base import MappingUse, ParentPages, Target
 from gdbheapx.kernel.common.library import Kernel
-from gdbheapx.session import Session
 
 MOST_NAMES = 20
 """Parts of one kind that are named; the smaller ones are put together, for a program may have a thousand memfds."""

@@ -32,7 +32,7 @@ MOST_PIDS = 10
 """Shown where several processes have a name."""
 EVERY_VALUE = ("--color", "--max-seconds", "--max-stop", "--allocator", "-o", "--output")
 EVERY_FLAG = ("--json", "--bytes", "--wide", "--read-swap", "--traceback", "-h", "--help", "--help-all")
-"""What every command takes, with a value and without (command.py declares them): these may come before it."""
+"""What every command takes, with a value and without (gdbheapx/command declares them): these may come before it."""
 
 
 class GlobalOptions(NamedTuple):

@@ -13,12 +13,12 @@ from typing import Annotated, Any, BinaryIO, Callable, Dict, Iterable, Iterator,
 
 from gdbheapx import allocators
 from gdbheapx.allocators.records import OfAllocator
+from gdbheapx.command.output import OutputFile
 from gdbheapx.common.errors import HeapxError
 from gdbheapx.common.files import open_regular
 from gdbheapx.common.model import TargetAddress
 from gdbheapx.common.problems import CANNOT_WRITE, FILE_NOT_FOUND, FILE_UNREADABLE, MISSING_PACKAGE, NOT_A_SNAPSHOT, SNAPSHOT_DAMAGED
 from gdbheapx.common.units import Sentence
-from gdbheapx.output import OutputFile
 
 MAGIC = b"gdbheapx snapshot "
 VERSION = b"2\n"

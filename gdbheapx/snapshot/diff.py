@@ -5,6 +5,7 @@ import time
 from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple, cast
 
 from gdbheapx.allocators.records import HeapArenas
+from gdbheapx.allocators.session import Session
 from gdbheapx.analysis import addon_answers as program_books
 from gdbheapx.analysis.addon_answers import Books
 from gdbheapx.analysis.census import registry
@@ -20,7 +21,6 @@ from gdbheapx.common.hints import hint_about
 from gdbheapx.common.model import MemoryPart, StepAdvice
 from gdbheapx.common.units import Sentence, SentenceSize, join_sentences, make_sentence
 from gdbheapx.inferior.base import Target
-from gdbheapx.session import Session
 from gdbheapx.snapshot.record import GRAPH, OWNERS_KEPT, ReadingSession, RecordedOutcome, Snapshot, SnapshotRecord
 
 ALL, MALLOC, RSS = "all", "malloc", "rss"

@@ -6,6 +6,7 @@ from array import array
 from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 from typing import Mapping as Parted
 
+from gdbheapx.allocators.session import Session
 from gdbheapx.analysis.census import find
 from gdbheapx.analysis.census.world import Signature
 from gdbheapx.analysis.reachability import dominance, heap_graph
@@ -19,7 +20,6 @@ from gdbheapx.inferior.base import Mapping, MappingUse, Module, Thread
 from gdbheapx.kernel.blocks.graph import LEAKED, NO_SLOT, OWNS_ALL, GraphNumbers, Habit, Owning
 from gdbheapx.kernel.blocks.graph_queries import renumber_labels
 from gdbheapx.kernel.blocks.packed import STREAMS, Move, PackedGraph, pack_numbers, unpack_numbers
-from gdbheapx.session import Session
 from gdbheapx.snapshot import container
 from gdbheapx.snapshot.container import PackedPart
 

@@ -5,12 +5,12 @@ import re
 from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Sequence, TypeVar
 
 from gdbheapx import command
+from gdbheapx.allocators.session import Session
 from gdbheapx.common import hints
 from gdbheapx.common.errors import HeapxError
 from gdbheapx.common.model import AllocatorInfo, HeapSum, Problem
 from gdbheapx.common.problems import NO_ANSWER, NOT_IN_SNAPSHOT, SNAPSHOT_DAMAGED, ProblemCode
 from gdbheapx.inferior.base import Identity, Process, choose_program_name
-from gdbheapx.session import Session
 from gdbheapx.snapshot import container
 
 T = TypeVar("T")

@@ -21,6 +21,7 @@ from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Set,
 from gdbheapx import __version__, command
 from gdbheapx.allocators import REGISTRY
 from gdbheapx.allocators.records import heap_sum
+from gdbheapx.allocators.session import Session
 from gdbheapx.analysis import pins
 from gdbheapx.analysis.census import owned
 from gdbheapx.analysis.overview import Overview
@@ -34,7 +35,6 @@ from gdbheapx.common.problems import FILE_NOT_FOUND, NO_ANSWER, NOT_IN_SNAPSHOT,
 from gdbheapx.common.units import Sentence
 from gdbheapx.inferior.base import Mapping, Target, format_utc
 from gdbheapx.kernel.blocks.packed import Move
-from gdbheapx.session import Session
 from gdbheapx.snapshot import container, graph, record
 from gdbheapx.snapshot.record import GRAPH, OWNERS_KEPT, RecordedMapping, RecordedOutcome, RecordingSession, SnapshotHead, SnapshotRecord
 

@@ -11,11 +11,11 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import pytest
 
+from gdbheapx.allocators.session import Session
 from gdbheapx.analysis.census import find, rust
 from gdbheapx.analysis.census.cplusplus import CPlusPlus
 from gdbheapx.analysis.census.world import EXACT, PLACE, SHAPE
 from gdbheapx.inferior.target import open_elf_target
-from gdbheapx.session import Session
 from tests.support import gcores
 from tests.support.censuses import Told, told, where
 from tests.support.interpreters import started

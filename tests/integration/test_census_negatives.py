@@ -12,12 +12,12 @@ from typing import Callable, Dict, NamedTuple, Optional, Sequence, Tuple
 
 import pytest
 
+from gdbheapx.allocators.session import Session
 from gdbheapx.analysis.census import cplusplus, find, registry, rust
 from gdbheapx.analysis.census.find import BEYOND
 from gdbheapx.analysis.census.world import EXACT, SHAPE
 from gdbheapx.inferior.target import open_elf_target
 from gdbheapx.kernel.blocks import signatures
-from gdbheapx.session import Session
 from tests.support.censuses import told
 from tests.support.jemallocs import CACHE
 from tests.support.processes import Process, Stage

@@ -13,6 +13,7 @@ from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
 
 import pytest
 
+from gdbheapx.allocators.session import Session
 from gdbheapx.analysis.census import block
 from gdbheapx.analysis.census.cplusplus_paths import hash_of, quote_cpp_text
 from gdbheapx.analysis.reachability import dominance
@@ -20,7 +21,6 @@ from gdbheapx.analysis.reachability.owners import ELEMENTS, Owners, walk_owned
 from gdbheapx.analysis.reachability.paths import PathStep, format_path
 from gdbheapx.inferior.source import CoreSource
 from gdbheapx.inferior.target import ElfTarget
-from gdbheapx.session import Session
 from tests.support.hidden import STRIPPED
 from tests.support.jemallocs import library as jemalloc
 from tests.support.processes import Process, Stage

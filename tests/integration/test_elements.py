@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from gdbheapx.allocators.session import Session
 from gdbheapx.analysis.census import find
 from gdbheapx.analysis.reachability import dominance
 from gdbheapx.inferior.target import open_elf_target
-from gdbheapx.session import Session
 from tests.support.censuses import where
 from tests.support.owned import in_order
 from tests.support.processes import Stage

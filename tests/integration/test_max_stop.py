@@ -9,14 +9,14 @@ from typing import Any, Callable, List, Tuple
 
 import pytest
 
-from gdbheapx import session as sessions
+from gdbheapx.allocators import session as sessions
+from gdbheapx.allocators.session import Session
 from gdbheapx.analysis.reachability import heap_graph
 from gdbheapx.common.budget import Budget
 from gdbheapx.common.errors import HeapxError
 from gdbheapx.common.problems import STOP_LIMIT
 from gdbheapx.inferior.target import open_elf_target
 from gdbheapx.kernel.blocks.graph import LEAKED
-from gdbheapx.session import Session
 from tests.support.processes import Lasting, Stage
 from tests.support.tool import Outcome, alone, heapx
 from tests.support.victims import check_free

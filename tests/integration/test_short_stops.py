@@ -13,13 +13,13 @@ import pytest
 
 import gdbheapx
 from gdbheapx import runner
+from gdbheapx.allocators.session import Session
 from gdbheapx.command import CommandAnswer, Options, load_commands
 from gdbheapx.common import stops
 from gdbheapx.inferior import target as elf_target
 from gdbheapx.inferior.elf import file as elf
 from gdbheapx.inferior.elf import link_map
 from gdbheapx.inferior.live import source, stopper
-from gdbheapx.session import Session
 from tests.support.jemallocs import start
 from tests.support.processes import Lasting, Stage
 

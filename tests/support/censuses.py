@@ -3,9 +3,9 @@
 from collections import Counter
 from typing import Any, Dict, Sequence
 
+from gdbheapx.allocators.session import Session
 from gdbheapx.analysis.census.world import Recogniser, Signature, World, order_rows
 from gdbheapx.inferior.target import open_elf_target
-from gdbheapx.session import Session
 from tests.support.processes import Process
 
 Told = Dict[Signature, int]

@@ -12,9 +12,9 @@ from typing import Dict, List, Tuple
 
 import pytest
 
+from gdbheapx.allocators.session import Session
 from gdbheapx.copying import Copying
 from gdbheapx.inferior.target import open_elf_target
-from gdbheapx.session import Session
 from tests.support.gcores import gcore
 from tests.support.processes import Process, Stage
 

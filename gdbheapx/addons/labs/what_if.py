@@ -10,13 +10,13 @@ from gdbheapx.allocators.heap import Allocator, AllocatorInstance
 from gdbheapx.allocators.measured import saved_percent
 from gdbheapx.allocators.plan import ALL
 from gdbheapx.allocators.records import Page, heap_sum
+from gdbheapx.allocators.session import Session
 from gdbheapx.common.columns import BYTES, TEXT, Column, ColumnsTable, columns_of, hidden_column
 from gdbheapx.common.hints import hint_command, words_of
 from gdbheapx.common.model import StepSentence
 from gdbheapx.common.ranges import unite_ranges
 from gdbheapx.common.units import Sentence, SentenceSize, format_size, make_cells, make_sentence
 from gdbheapx.inferior.base import MappingUse
-from gdbheapx.session import Session
 
 EVEN_BYTES, EVEN_SHARE = 256 << 10, 64
 """By so much, and by this part (1/EVEN_SHARE) of RSS, two runs of one program differ without any setting: pages of files that the kernel

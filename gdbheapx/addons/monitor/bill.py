@@ -14,6 +14,7 @@ from gdbheapx.addons.monitor.memory_group import GroupBelow, GroupMemory, GroupP
 from gdbheapx.allocators.answers import Reading
 from gdbheapx.allocators.heap import AllocatorInstance
 from gdbheapx.allocators.records import Page, heap_sum
+from gdbheapx.allocators.session import Session
 from gdbheapx.analysis.memory import kinds
 from gdbheapx.analysis.memory.kinds import MemoryOwner
 from gdbheapx.analysis.memory_verdict import lazily_free_bytes
@@ -26,7 +27,6 @@ from gdbheapx.common.hints import hint_about
 from gdbheapx.common.problems import Severity
 from gdbheapx.common.units import Sentence, SentenceSize, count_noun, exact_share, join_sentences, make_sentence
 from gdbheapx.report.text import make_printable
-from gdbheapx.session import Session
 
 UNTIL_S = 1.7
 """Where no number of processes was given, looks end so long after the beginning: none begins that would be over later if it took as long as

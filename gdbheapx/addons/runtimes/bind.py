@@ -12,11 +12,11 @@ from bisect import bisect_right
 from itertools import islice
 from typing import Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
+from gdbheapx.allocators.session import Session
 from gdbheapx.analysis.addon_answers import Books, MemoryContext, QueueRow, taken_bytes
 from gdbheapx.analysis.census.world import EXACT, Ask, Recogniser, Signature, World
 from gdbheapx.common.model import TargetAddress
 from gdbheapx.kernel.blocks.signatures import IN_SET, Condition, NumberSet, SignatureRow
-from gdbheapx.session import Session
 
 STRUCTURES: Dict[str, str] = {
     "Buf!": "isc_buffer", "Cntr": "isc_counter", "HEAP": "isc_heap", "HTab": "isc_ht", "MemC": "isc_mem", "MEMp": "isc_mempool",

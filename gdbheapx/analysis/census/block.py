@@ -7,6 +7,7 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tu
 
 from gdbheapx.allocators.answers import AllocatorPlace, BrokenRule
 from gdbheapx.allocators.heap import AllocatorInstance
+from gdbheapx.allocators.session import Session
 from gdbheapx.analysis.census import find, registry
 from gdbheapx.analysis.census.containers import ContainerFinder
 from gdbheapx.analysis.census.registry import RuntimePiece
@@ -24,7 +25,6 @@ from gdbheapx.common.problems import NOT_FOUND, NOT_IN_SNAPSHOT, ProblemSink
 from gdbheapx.common.units import SentenceSize, count_noun, make_sentence
 from gdbheapx.inferior.base import Mapping, Target
 from gdbheapx.kernel.blocks.stream import NO_ARENA, BlockFilter, NativeBlocks
-from gdbheapx.session import Session
 
 
 def make_named_graph(session: Session) -> NamedGraph:

@@ -5,6 +5,7 @@ from collections import Counter
 from itertools import islice
 from typing import Annotated, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
+from gdbheapx.allocators.session import Session
 from gdbheapx.analysis.census import find, registry
 from gdbheapx.analysis.census.cplusplus import Images
 from gdbheapx.analysis.census.find import BEYOND, Census, LabelSet
@@ -21,7 +22,6 @@ from gdbheapx.inferior.base import Target
 from gdbheapx.kernel.blocks import graph_queries as kernel
 from gdbheapx.kernel.blocks.graph import Graph, NativeSum
 from gdbheapx.kernel.blocks.signatures import STRING
-from gdbheapx.session import Session
 
 MOST_BYTES = 60
 """Of a text."""

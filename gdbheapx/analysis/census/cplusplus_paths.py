@@ -6,6 +6,7 @@ import struct
 from array import array
 from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
+from gdbheapx.allocators.session import Session
 from gdbheapx.analysis.census.containers import ContainerFinder
 from gdbheapx.analysis.census.cplusplus import Images, constant_ranges
 from gdbheapx.analysis.census.world import World
@@ -15,7 +16,6 @@ from gdbheapx.analysis.reachability.paths import FIELD, INDEX, KEY, Hop, Namer, 
 from gdbheapx.common.model import TargetAddress
 from gdbheapx.common.ranges import RangeIndex
 from gdbheapx.inferior.base import TypeLayout
-from gdbheapx.session import Session
 
 MOST_LOOKED, MOST_NODES = 4096, 1 << 14
 """Bytes of elements, and nodes of a list or buffers of a deque."""

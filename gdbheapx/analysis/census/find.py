@@ -12,6 +12,7 @@ from bisect import bisect_right
 from collections import Counter
 from typing import AbstractSet, Annotated, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
+from gdbheapx.allocators.session import Session
 from gdbheapx.analysis.census import cplusplus, registry, rust
 from gdbheapx.analysis.census import world as worlds
 from gdbheapx.analysis.census.cplusplus import CppClasses
@@ -33,7 +34,6 @@ from gdbheapx.kernel.blocks.graph import SHAPES as GRAPH_SHAPES
 from gdbheapx.kernel.blocks.graph_queries import FillRule, measure_fill
 from gdbheapx.kernel.blocks.signatures import AT_MOST, NOT_EQUAL, Condition, Referring, SignatureRow, Signed, Signer
 from gdbheapx.kernel.blocks.stream import NativeBlocks
-from gdbheapx.session import Session
 
 LEAST_BYTES = 4096
 """Of a slab."""

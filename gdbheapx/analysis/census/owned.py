@@ -5,6 +5,7 @@ from bisect import bisect_right
 from itertools import accumulate
 from typing import Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
+from gdbheapx.allocators.session import Session
 from gdbheapx.analysis import pins
 from gdbheapx.analysis.census import find
 from gdbheapx.analysis.census.find import Census, CensusRow
@@ -18,7 +19,6 @@ from gdbheapx.kernel.blocks.graph_queries import OwnerStacks, encode_begin, owne
 from gdbheapx.kernel.blocks.pages import PinLabels
 from gdbheapx.kernel.common.copy import KIND_RESIDENT, KIND_SWAPPED, KIND_UNSURE
 from gdbheapx.kernel.common.in_ram import Ram
-from gdbheapx.session import Session
 
 NO_OWNER, CLASS = "[several owners, small ones, or leaked]", "class"
 AT_ONCE = 1 << 16

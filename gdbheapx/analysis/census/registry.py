@@ -4,6 +4,7 @@ import functools
 from bisect import bisect_right
 from typing import Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
+from gdbheapx.allocators.session import Session
 from gdbheapx.analysis.census import cplusplus, rust
 from gdbheapx.analysis.census.cplusplus import Images, constant_ranges
 from gdbheapx.analysis.census.world import PLACE, SHAPE, Ask, Inner, Recogniser, Signature, World
@@ -13,7 +14,6 @@ from gdbheapx.common import addon_loader, problems
 from gdbheapx.common.model import TargetAddress
 from gdbheapx.inferior.base import Module
 from gdbheapx.kernel.blocks.signatures import ALL, AT_LEAST, AT_MOST, IN_RANGES, Condition, NumberSet, SignatureRow, Signed, split_sized_key
-from gdbheapx.session import Session
 
 LEAST_MAGIC_BYTES = 40
 """A text of four letters lies in a smaller block."""

@@ -3,6 +3,7 @@
 from array import array
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, TypeVar
 
+from gdbheapx.allocators.session import Session
 from gdbheapx.analysis.reachability import heap_graph
 from gdbheapx.analysis.reachability.heap_graph import ManagedHeap
 from gdbheapx.analysis.reachability.owners import HeldContainer
@@ -11,7 +12,6 @@ from gdbheapx.inferior.base import Module, Target
 from gdbheapx.kernel.blocks.graph_queries import ITSELF
 from gdbheapx.kernel.blocks.signatures import ALL, IN_RANGES, IN_SET, OTHERS, NumberSet, SignatureRow, Signed, Signer
 from gdbheapx.kernel.blocks.stream import CLASS_USED, NO_ARENA, NativeBlocks
-from gdbheapx.session import Session
 
 EXACT = "exact"
 """The allocator, the runtime or the compiler wrote it there, and two things prove each other: a class, a type, a header."""

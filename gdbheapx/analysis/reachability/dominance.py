@@ -6,6 +6,7 @@ from array import array
 from functools import cached_property
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
+from gdbheapx.allocators.session import Session
 from gdbheapx.analysis.reachability import heap_graph
 from gdbheapx.analysis.reachability.heap_graph import GraphRoot, HeldByField, Reach, measure_fields
 from gdbheapx.analysis.reachability.owners import (
@@ -35,7 +36,6 @@ from gdbheapx.common.model import TargetAddress
 from gdbheapx.common.units import count_noun
 from gdbheapx.inferior.base import Module
 from gdbheapx.kernel.blocks.graph import EXACT_SLOT, LEAKED, LIST, LRU, NO_NODE, NO_SLOT, RULE_HABIT, Container, Edge, NativeSum, Tree
-from gdbheapx.session import Session
 
 LEAST_ARRAY = 16
 """So many pointers in a row to blocks of one size are one variable: a table."""

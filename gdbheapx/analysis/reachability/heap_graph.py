@@ -7,6 +7,7 @@ from bisect import bisect_left, bisect_right
 from itertools import compress
 from typing import Annotated, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Protocol, Sequence, Set, Tuple
 
+from gdbheapx.allocators.session import Session
 from gdbheapx.analysis.memory import attribute, kinds, stacks
 from gdbheapx.analysis.memory.kinds import MappingPlaces
 from gdbheapx.common import problems
@@ -24,7 +25,6 @@ from gdbheapx.kernel.blocks import graph as evidence
 from gdbheapx.kernel.blocks.graph import FROM_MAPPING, LEAKED, NO_SLOT, Containers, Graph, GraphNumbers, GraphShape, Habit, NativeSum
 from gdbheapx.kernel.blocks.signatures import Signer
 from gdbheapx.kernel.blocks.stream import NativeBlocks
-from gdbheapx.session import Session
 
 MOST_LOST_WORDS = 1 << 20
 """Of garbage, whose blocks are looked up one by one."""

@@ -3,6 +3,7 @@
 from array import array
 from typing import Annotated, Callable, Dict, FrozenSet, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
+from gdbheapx.allocators.session import Session
 from gdbheapx.analysis import memory_verdict
 from gdbheapx.analysis.addon_answers import Garbage
 from gdbheapx.analysis.census.block import Labels
@@ -12,7 +13,6 @@ from gdbheapx.analysis.reachability.owners import LinkedContainer
 from gdbheapx.common.columns import BYTES, TEXT, Column
 from gdbheapx.common.model import TargetAddress
 from gdbheapx.kernel.blocks.graph import EVIDENCE, FROM_MAPPING, HELD, LEAKED, RULE_INSIDE, Containers, Habit, LeakRoot, NativeSum
-from gdbheapx.session import Session
 
 LARGE_SHARE = 0.05
 """Of all that is leaked: a container with so much is a row of its own; smaller ones of one sort are one together."""

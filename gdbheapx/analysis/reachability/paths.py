@@ -5,6 +5,7 @@ from array import array
 from codecs import utf_8_decode
 from typing import Annotated, Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Protocol, Sequence, Tuple
 
+from gdbheapx.allocators.session import Session
 from gdbheapx.analysis.addon_answers import Collector, Garbage, GarbageClass, explain_garbage
 from gdbheapx.analysis.reachability import heap_graph
 from gdbheapx.analysis.reachability.heap_graph import GraphRoot, NamedVariable, Reach, SymbolSource, TargetSymbols
@@ -14,7 +15,6 @@ from gdbheapx.common.model import TargetAddress
 from gdbheapx.inferior.base import Module, Target, Thread
 from gdbheapx.kernel.blocks.graph import LAST_OWNING_BIT, NO_NODE, NO_SLOT, OWNS_ALL, Owning, Ways
 from gdbheapx.kernel.blocks.graph_queries import Counting, Cycles, find_labelled
-from gdbheapx.session import Session
 
 MODULE = "module"
 """Of PathStep.kind."""

@@ -1,6 +1,6 @@
 """The declarations in commands/, and what they refuse before anything is opened or read.
 
-Files: command.py.
+Files: command/__init__.py.
 """
 
 import argparse

@@ -14,7 +14,7 @@ from typing import Callable, List
 
 import pytest
 
-from gdbheapx import output
+from gdbheapx.command import output
 from gdbheapx.common import apart, files
 from gdbheapx.common.errors import HeapxError
 

@@ -16,10 +16,10 @@ from typing import Any, Dict, List, Optional
 import pytest
 
 from gdbheapx import cli, command, direct, invocation
+from gdbheapx.allocators.session import Session
 from gdbheapx.common import global_options
 from gdbheapx.common.budget import Budget
 from gdbheapx.common.errors import HeapxError, UsageError
-from gdbheapx.session import Session
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""gdbheapx/runner.py, command.py, output.py and report/: from a command line to an answer, without gdb."""
+"""gdbheapx/runner.py, gdbheapx/command and report/: from a command line to an answer, without gdb."""
 
 import json
 import os
@@ -8,8 +8,8 @@ from typing import Any, Iterator, List, Tuple
 
 import pytest
 
-from gdbheapx import command, output, runner
-from gdbheapx.command import CommandAnswer, JsonLines
+from gdbheapx import command, runner
+from gdbheapx.command import CommandAnswer, JsonLines, output
 from gdbheapx.common import budget, global_options
 from gdbheapx.common.budget import WORK, TooMuchWork, WorkCounter
 from gdbheapx.common.errors import Busy, HeapxError, UnreadableMemory, UsageError

@@ -9,6 +9,7 @@ import pytest
 
 from gdbheapx.allocators import answers
 from gdbheapx.allocators.answers import LOCKED, BrokenRule
+from gdbheapx.allocators.session import Session
 from gdbheapx.common.problems import Diagnostic, ProblemCode
 from gdbheapx.glibc import codes, layouts
 from gdbheapx.glibc.arenas import Context, report_arena, tell_unless_changing
@@ -17,7 +18,6 @@ from gdbheapx.inferior import base
 from gdbheapx.inferior.base import Thread
 from gdbheapx.kernel.glibc.records import STATUS_FREE, STATUS_TCACHE, STATUS_USED
 from gdbheapx.layout.view import Shape, lay_out_struct
-from gdbheapx.session import Session
 from tests.support.builders.process import WORLDS, Fake, World, make
 
 

@@ -1,6 +1,6 @@
 """What the model says of a synthetic process is what the process was made of, for every release and geometry, by walk and by counters; words and pages that look like blocks are none.
 
-Files: glibc/arenas.py, glibc/freelists.py, glibc/entry.py, glibc/main_arena.py, glibc/records.py, glibc/survey.py, session.py.
+Files: glibc/arenas.py, glibc/freelists.py, glibc/entry.py, glibc/main_arena.py, glibc/records.py, glibc/survey.py, allocators/session.py.
 """
 
 import ctypes
@@ -14,6 +14,7 @@ from typing import Any, List, Sequence, Tuple
 import pytest
 
 from gdbheapx import kernel
+from gdbheapx.allocators.session import Session
 from gdbheapx.common.budget import Budget
 from gdbheapx.glibc import survey
 from gdbheapx.glibc.layouts import MALLOC_STATE, NEWEST_KNOWN
@@ -25,7 +26,6 @@ from gdbheapx.inferior.live import procfs, usage
 from gdbheapx.kernel.common import in_ram
 from gdbheapx.kernel.common.in_ram import InRam
 from gdbheapx.kernel.glibc.records import STATUS_FAST, STATUS_FREE, STATUS_TCACHE, STATUS_TCACHE_STRUCT, STATUS_USED, MmappedChunks
-from gdbheapx.session import Session
 from tests.support.builders.process import WORLDS, Fake, World, make
 
 

@@ -1,6 +1,6 @@
 """Bits of a pointer that are no address: of a machine, of a living process, of a core; and what reads and users' addresses make of them.
 
-Files: arch/aarch64.py, arch/x86_64.py, command.py.
+Files: arch/aarch64.py, arch/x86_64.py, command/__init__.py.
 """
 
 import struct

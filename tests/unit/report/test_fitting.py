@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 import gdbheapx
 from gdbheapx.command import COMMANDS, TextStyle, load_commands
+from gdbheapx.command.help_pages import of_command, render_everything
+from gdbheapx.command.output import Screen, screen_of
 from gdbheapx.common.columns import COUNT, NEVER, TEXT, Column, ColumnsTable, columns_of
 from gdbheapx.common.units import DAMAGE, mark_sentence
-from gdbheapx.help_pages import of_command, render_everything
-from gdbheapx.output import Screen, screen_of
 from gdbheapx.report import text as report_text
 from gdbheapx.report.text import format_described, format_fitted, format_on_screen, paint_line
 

@@ -1,6 +1,6 @@
 """Listings of chunks, files of all blocks, JSON of an answer and pandas frames: the same rows in each form.
 
-Files: command.py, report/encodings.py, common/model.py.
+Files: command/__init__.py, report/encodings.py, common/model.py.
 """
 
 import json

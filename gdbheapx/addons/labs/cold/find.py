@@ -4,6 +4,7 @@ from bisect import bisect_left
 from typing import Annotated, Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.allocators.records import Page
+from gdbheapx.allocators.session import Session
 from gdbheapx.analysis.census import owned
 from gdbheapx.analysis.reachability import heap_graph
 from gdbheapx.common.columns import BYTES, IF_ANY, TEXT, Column, ColumnsTable, columns_of
@@ -13,7 +14,6 @@ from gdbheapx.kernel.blocks import cold as kernel
 from gdbheapx.kernel.blocks.cold import COLD_KNOWN, COLD_LOCKED, COLD_RESIDENT, COLD_SEEN, COLD_STALE, COLD_SWAPPED, ColdSum
 from gdbheapx.kernel.blocks.graph import Graph
 from gdbheapx.kernel.common.copy import KIND_RESIDENT, KIND_SWAPPED
-from gdbheapx.session import Session
 
 IDLE, WRITTEN = "idle", "written"
 """How the age of pages is known: whether they were read or written to, or only whether they were written to."""

@@ -1,10 +1,10 @@
 """heapx cold"""
 
+from gdbheapx.allocators.session import Session
 from gdbheapx.command import CommandAnswer, Options, declare_argument, declare_command, parse_count, some_seconds
 from gdbheapx.common.errors import HeapxError, UsageError
 from gdbheapx.common.problems import NOT_LIVE
 from gdbheapx.common.stops import Reads
-from gdbheapx.session import Session
 
 HELP = """Memory in use but untouched, and memory in swap.
 

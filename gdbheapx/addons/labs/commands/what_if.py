@@ -1,8 +1,8 @@
 """heapx what-if"""
 
+from gdbheapx.allocators.session import Session
 from gdbheapx.command import CommandAnswer, Options, declare_command
 from gdbheapx.common.stops import Reads
-from gdbheapx.session import Session
 
 HELP = """How much memory a setting would save, before a restart.
 

@@ -14,6 +14,7 @@ from typing import Any, Callable, List, Optional, Tuple
 from gdbheapx import runner
 from gdbheapx.actions import preflight
 from gdbheapx.addons.labs.short_stop import userfaultfd
+from gdbheapx.allocators.session import Session
 from gdbheapx.arch import native_architecture
 from gdbheapx.common.errors import HeapxError, Refusal
 from gdbheapx.common.problems import NO_SHORT_STOP
@@ -23,7 +24,6 @@ from gdbheapx.inferior.live.stopper import wanted_sets
 from gdbheapx.inferior.live.usage import ENTRY_BYTES, PRESENT, kernel_release
 from gdbheapx.kernel.common.copy import MOST_THREADS, Hold, HoldOrder, NativeFollower, is_marked
 from gdbheapx.kernel.common.library import usable_cpus
-from gdbheapx.session import Session
 
 MARKS_QUESTION = "clear the soft-dirty bits of process %d, which CRIU uses too, for a shorter pause?"
 CALLS_QUESTION = "have process %d make two system calls (userfaultfd, close), for a shorter pause?"

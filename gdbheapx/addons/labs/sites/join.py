@@ -10,6 +10,7 @@ from functools import cache
 from typing import Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from gdbheapx.addons.labs.sites.scan import Read, import_capstone, read_object_code, scan_code
+from gdbheapx.allocators.session import Session
 from gdbheapx.analysis import addon_answers
 from gdbheapx.analysis.addon_answers import Joined
 from gdbheapx.analysis.census import registry
@@ -22,7 +23,6 @@ from gdbheapx.common.hints import hint_again
 from gdbheapx.common.model import TargetAddress
 from gdbheapx.common.problems import NOT_COPIED, NOT_IN_SNAPSHOT
 from gdbheapx.inferior.base import Module
-from gdbheapx.session import Session
 
 STORES, SIZE = "stores the address that they have at +0x%x", "asks for this size"
 INNER = "lets +0x%x point into the block itself, as theirs does"

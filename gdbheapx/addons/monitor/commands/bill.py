@@ -1,9 +1,9 @@
 """gdbheapx bill"""
 
+from gdbheapx.allocators.session import Session
 from gdbheapx.command import CommandAnswer, Options, declare_argument, declare_command, parse_count
 from gdbheapx.common.errors import UsageError
 from gdbheapx.common.hints import hint_run
-from gdbheapx.session import Session
 
 HELP = """What a container or service uses of its memory limit.
 

@@ -2,11 +2,11 @@
 
 import argparse
 
+from gdbheapx.allocators.session import Session
 from gdbheapx.command import CAPTURE, CommandAnswer, Options, declare_argument, declare_command, parse_count, parse_size, some_seconds
 from gdbheapx.common.errors import HeapxError
 from gdbheapx.common.hints import hint_run
 from gdbheapx.common.problems import SHELL_ONLY
-from gdbheapx.session import Session
 
 HELP = """A snapshot of each process that crashes (core_pattern).
 

@@ -3,11 +3,11 @@
 from argparse import ArgumentTypeError
 from typing import TYPE_CHECKING, Iterator, Optional, Tuple, Union
 
+from gdbheapx.allocators.session import Session
 from gdbheapx.command import CommandAnswer, Options, TextStyle, declare_argument, declare_command, parse_count, some_seconds
 from gdbheapx.common.errors import HeapxError, UsageError
 from gdbheapx.common.hints import hint_run
 from gdbheapx.common.problems import NOT_LIVE
-from gdbheapx.session import Session
 
 if TYPE_CHECKING:
     from gdbheapx.addons.monitor.watch.machine import Machine

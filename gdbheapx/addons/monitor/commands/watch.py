@@ -3,11 +3,11 @@
 import os
 from typing import TYPE_CHECKING, Any, Iterable, Iterator, Optional
 
+from gdbheapx.allocators.session import Session
 from gdbheapx.command import CommandAnswer, Options, TextStyle, declare_argument, declare_command, parse_count, parse_seconds, some_seconds
 from gdbheapx.common.errors import HeapxError, UsageError
 from gdbheapx.common.hints import hint_run
 from gdbheapx.common.problems import NOT_LIVE
-from gdbheapx.session import Session
 
 if TYPE_CHECKING:
     from gdbheapx.addons.monitor.watch.samples import Sampler

@@ -7,12 +7,12 @@ from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Pro
 from gdbheapx.addons.monitor.memory_group import InContainer
 from gdbheapx.addons.monitor.watch.counters import ProcessCounters, ProcessPages, open_counters
 from gdbheapx.allocators.answers import Figure, Meter, Reading, make_empty_reading
+from gdbheapx.allocators.session import Session
 from gdbheapx.common.budget import Budget
 from gdbheapx.common.errors import HeapxError, StopOver
 from gdbheapx.common.hints import hint_command
 from gdbheapx.common.model import AllocatorInfo
 from gdbheapx.common.problems import NO_COUNTERS, NOT_LIVE
-from gdbheapx.session import Session
 
 PAGES_EVERY_S = 30.0
 """At most so often the kernel is asked to count pages: that holds a lock which the process needs for mmap and page faults."""

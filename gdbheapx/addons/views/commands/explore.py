@@ -1,10 +1,10 @@
 """heapx explore"""
 
+from gdbheapx.allocators.session import Session
 from gdbheapx.command import EXPLORE, CommandAnswer, Options, declare_argument, declare_command
 from gdbheapx.common.errors import HeapxError
 from gdbheapx.common.hints import hint_command, hint_run
 from gdbheapx.common.problems import SHELL_ONLY
-from gdbheapx.session import Session
 
 HELP = """A core or snapshot in the terminal, node by node.
 

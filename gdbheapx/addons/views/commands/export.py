@@ -2,12 +2,12 @@
 
 from typing import Any, List, Optional
 
+from gdbheapx.allocators.session import Session
 from gdbheapx.command import SQL, CommandAnswer, Options, declare_argument, declare_command
 from gdbheapx.common.errors import HeapxError, UsageError
 from gdbheapx.common.hints import hint_command
 from gdbheapx.common.problems import NOT_IN_SNAPSHOT, PROFILE_PART, SHELL_ONLY, USAGE
 from gdbheapx.common.stops import Reads
-from gdbheapx.session import Session
 
 HELP = """The heap as a file: flame graph, pprof, CSV, Perfetto.
 

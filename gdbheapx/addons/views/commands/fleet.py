@@ -4,9 +4,9 @@ import argparse
 import functools
 from typing import Any, Tuple
 
+from gdbheapx.allocators.session import Session
 from gdbheapx.command import CommandAnswer, Options, column_of, declare_argument, declare_command, parse_count
 from gdbheapx.common import hints
-from gdbheapx.session import Session
 
 HELP = """Reports of many cores and snapshots, and one table.
 

@@ -3,12 +3,12 @@
 import os
 import sys
 
+from gdbheapx.allocators.session import Session
 from gdbheapx.command import MCP, CommandAnswer, Options, declare_argument, declare_command
 from gdbheapx.common.errors import HeapxError, UsageError
 from gdbheapx.common.hints import hint_run
 from gdbheapx.common.problems import MISSING_PACKAGE, SHELL_ONLY
 from gdbheapx.invocation import Invocation, Shell
-from gdbheapx.session import Session
 
 HELP = """Serves agents: read-only answers by the protocol MCP.
 

@@ -1,12 +1,12 @@
 """heapx query"""
 
+from gdbheapx.allocators.session import Session
 from gdbheapx.command import NAMES, SHORT_STOP, SQL, CommandAnswer, Options, declare_argument, declare_command, parse_count
 from gdbheapx.common import addon_loader
 from gdbheapx.common.errors import HeapxError
 from gdbheapx.common.hints import hint_command
 from gdbheapx.common.problems import SHELL_ONLY
 from gdbheapx.common.stops import Reads
-from gdbheapx.session import Session
 
 HELP = """SQL over blocks, owners, arenas, classes, threads, leaks.
 

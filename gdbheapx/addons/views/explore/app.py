@@ -14,9 +14,9 @@ from textual.screen import ModalScreen, Screen
 from textual.widgets import DataTable, Footer, Input, Static, TabbedContent, TabPane, Tree
 
 from gdbheapx.addons.views.explore.view import ExplorerClass, ExplorerView, Node, Shown
+from gdbheapx.command.output import OutputFile
 from gdbheapx.common.errors import HeapxError
 from gdbheapx.common.units import count_noun, format_figure, format_size
-from gdbheapx.output import OutputFile
 from gdbheapx.report import text
 from gdbheapx.report.text import escape_line
 

@@ -5,6 +5,7 @@ from typing import Any, Callable, List, Optional
 
 from gdbheapx import api, runner
 from gdbheapx.addons.views.explore.view import ExplorerView, Shown
+from gdbheapx.allocators.session import Session
 from gdbheapx.command import CommandAnswer, Options
 from gdbheapx.common import child_python
 from gdbheapx.common.errors import HeapxError, UsageError
@@ -12,7 +13,6 @@ from gdbheapx.common.hints import hint_command, hint_run
 from gdbheapx.common.problems import MISSING_PACKAGE, NO_TARGET, SHELL_ONLY
 from gdbheapx.common.stops import Reads
 from gdbheapx.invocation import Invocation, Shell
-from gdbheapx.session import Session
 from gdbheapx.snapshot import take
 
 INSTALL = "pip install 'gdbheapx[explore]', or textual"

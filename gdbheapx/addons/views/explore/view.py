@@ -4,6 +4,7 @@ from array import array
 from typing import AbstractSet, Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx import command
+from gdbheapx.allocators.session import Session
 from gdbheapx.analysis.census import block, find, owned
 from gdbheapx.analysis.reachability import dominance, heap_graph, owners, refs
 from gdbheapx.analysis.reachability.paths import NodeNames
@@ -13,7 +14,6 @@ from gdbheapx.common.model import TargetAddress
 from gdbheapx.common.problems import NOT_IN_SNAPSHOT
 from gdbheapx.kernel.blocks.graph import NO_NODE
 from gdbheapx.report import reach_text
-from gdbheapx.session import Session
 from gdbheapx.snapshot.record import RecordingSession
 
 REACHES = "reaches"

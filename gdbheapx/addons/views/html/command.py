@@ -6,10 +6,10 @@ import time
 from typing import Optional
 
 from gdbheapx import place, runner, worker
+from gdbheapx.command.output import OutputFile
 from gdbheapx.common.errors import HeapxError, UsageError
 from gdbheapx.common.problems import NO_ANSWER
 from gdbheapx.invocation import Invocation, Shell
-from gdbheapx.output import OutputFile
 
 OPTION = "--html"
 TEMPLATES = {"report": "report.html", "diff": "diff.html"}

@@ -7,6 +7,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Named
 
 from gdbheapx import allocators, command, worker
 from gdbheapx.allocators.records import OfAllocator
+from gdbheapx.allocators.session import Session
 from gdbheapx.analysis.census.find import CensusRow
 from gdbheapx.analysis.memory_verdict import tell_coverage
 from gdbheapx.analysis.reachability.dominance import MOST_CONTAINERS, ContainerRow
@@ -18,7 +19,6 @@ from gdbheapx.common.errors import HeapxError
 from gdbheapx.common.model import TargetAddress, ThreadCache
 from gdbheapx.common.problems import CANNOT_WRITE, NO_ANSWER, NOT_IN_SNAPSHOT, OUT_OF_MEMORY
 from gdbheapx.report import encodings
-from gdbheapx.session import Session
 from gdbheapx.snapshot.record import ELSEWHERE, RecordingSession
 
 ADDRESS, NUMBER, TEXT, SHARE, FLAG, NUMBERS = "UBIGINT", "BIGINT", "VARCHAR", "DOUBLE", "BOOLEAN", "BIGINT[]"

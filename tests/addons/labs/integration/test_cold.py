@@ -12,9 +12,9 @@ import pytest
 
 from gdbheapx.addons.labs.cold import find, watch
 from gdbheapx.addons.labs.short_stop import stop, userfaultfd
+from gdbheapx.allocators.session import Session
 from gdbheapx.inferior.live.source import LiveSource
 from gdbheapx.inferior.target import ElfTarget
-from gdbheapx.session import Session
 from tests.support.processes import Process, Stage
 from tests.support.tool import alone
 

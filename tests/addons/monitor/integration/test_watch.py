@@ -15,11 +15,11 @@ from typing import Any, Callable, Dict, Iterator, List, Sequence
 import pytest
 
 from gdbheapx.addons.monitor.watch.samples import find_meter
+from gdbheapx.allocators.session import Session
 from gdbheapx.common.errors import HeapxError
 from gdbheapx.inferior.live.source import LiveSource
 from gdbheapx.inferior.live.stopper import Stopper
 from gdbheapx.inferior.target import ElfTarget
-from gdbheapx.session import Session
 from tests.support import jemallocs, programs
 from tests.support.processes import Process, Stage
 from tests.support.tool import alone, heapx, tool_command, tool_environment

@@ -9,11 +9,11 @@ import pytest
 
 from gdbheapx.addons.monitor import bill
 from gdbheapx.addons.monitor.memory_group import GroupBelow, GroupMemory, GroupProcess
+from gdbheapx.allocators.session import Session
 from gdbheapx.command import TextStyle
 from gdbheapx.common.errors import HeapxError
 from gdbheapx.inferior.base import Mapping, MappingUse
 from gdbheapx.report.text import escape_line, format_page
-from gdbheapx.session import Session
 
 MIB = 1 << 20
 STAT = {

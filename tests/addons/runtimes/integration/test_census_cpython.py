@@ -12,10 +12,10 @@ import pytest
 
 from gdbheapx.addons.runtimes.cpython import CPython
 from gdbheapx.addons.runtimes.cpython.objects import PyBody
+from gdbheapx.allocators.session import Session
 from gdbheapx.analysis.census.world import Inner, World, order_rows
 from gdbheapx.inferior.target import open_elf_target
 from gdbheapx.kernel.blocks.stream import CLASS_USED, NativeBlocks
-from gdbheapx.session import Session
 from tests.support.processes import Process, Stage, by_turns
 from tests.support.tool import heapx
 

@@ -10,10 +10,10 @@ from typing import Any, Dict, List, Sequence
 
 import pytest
 
+from gdbheapx.allocators.session import Session
 from gdbheapx.analysis.census import block
 from gdbheapx.inferior.target import open_elf_target
 from gdbheapx.kernel.blocks.graph import UNOWNING, Graph
-from gdbheapx.session import Session
 from tests.support.gcores import gcore
 from tests.support.processes import Process, Stage
 from tests.support.tool import heapx

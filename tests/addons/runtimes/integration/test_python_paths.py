@@ -14,11 +14,11 @@ from typing import Any, Dict
 import pytest
 
 from gdbheapx.addons.runtimes.cpython import CPython
+from gdbheapx.allocators.session import Session
 from gdbheapx.analysis.census import block
 from gdbheapx.analysis.census.world import World
 from gdbheapx.analysis.reachability.paths import FRAME, MODULE, Hop, PathStep, Start, format_path
 from gdbheapx.inferior.target import open_elf_target
-from gdbheapx.session import Session
 from tests.support.gcores import gcore
 from tests.support.processes import Process, Stage
 from tests.support.python_service import Service

@@ -12,10 +12,10 @@ import pytest
 from gdbheapx.addons.runtimes.lua import Lua
 from gdbheapx.addons.runtimes.php import Php
 from gdbheapx.addons.runtimes.ruby import Ruby
+from gdbheapx.allocators.session import Session
 from gdbheapx.analysis.census.world import Recogniser, World
 from gdbheapx.analysis.reachability.paths import Hop, Namer, Start
 from gdbheapx.inferior.target import open_elf_target
-from gdbheapx.session import Session
 from tests.support.gcores import gcore
 from tests.support.interpreters import releases, started
 from tests.support.php_ruby import PHP, RUBY

@@ -13,11 +13,11 @@ from typing import Iterator, NamedTuple
 import pytest
 
 from gdbheapx.addons.runtimes.lua import LUA_FUNCTION, STRINGS, LuaValues, find_lua_states
+from gdbheapx.allocators.session import Session
 from gdbheapx.analysis.census.block import make_named_graph as made_graph
 from gdbheapx.analysis.census.world import World
 from gdbheapx.analysis.reachability.paths import FIELD, NamedGraph
 from gdbheapx.inferior.target import open_elf_target
-from gdbheapx.session import Session
 from tests.support.gcores import gcore
 from tests.support.processes import Process, Stage
 from tests.support.tool import heapx

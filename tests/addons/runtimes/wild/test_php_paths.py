@@ -13,12 +13,12 @@ import pytest
 
 from gdbheapx.addons.runtimes import php as php_values
 from gdbheapx.addons.runtimes.php import OBJECT, STRING, find_php_tables, make_php_reader
+from gdbheapx.allocators.session import Session
 from gdbheapx.analysis.census import find
 from gdbheapx.analysis.census.block import make_named_graph as made_graph
 from gdbheapx.analysis.census.world import World
 from gdbheapx.analysis.reachability.paths import FIELD, NamedGraph
 from gdbheapx.common.problems import RUNTIME_UNREAD
-from gdbheapx.session import Session
 from tests.support.interpreters import releases, session_of, started
 from tests.support.processes import Process, Stage
 

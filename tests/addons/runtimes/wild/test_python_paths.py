@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from gdbheapx.allocators.session import Session
 from gdbheapx.analysis.census import block
 from gdbheapx.inferior.target import open_elf_target
-from gdbheapx.session import Session
 from tests.support.gcores import gcore
 from tests.support.processes import Stage
 from tests.support.python_service import Service

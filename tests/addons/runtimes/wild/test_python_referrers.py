@@ -10,11 +10,11 @@ from typing import Any, Dict, List, NamedTuple, Set, Tuple
 
 import pytest
 
+from gdbheapx.allocators.session import Session
 from gdbheapx.analysis.census import block
 from gdbheapx.analysis.reachability.paths import NamedGraph
 from gdbheapx.inferior.target import open_elf_target
 from gdbheapx.kernel.blocks.graph import UNOWNING
-from gdbheapx.session import Session
 from tests.support.gcores import gcore
 from tests.support.processes import Process, Stage
 from tests.support.python_service import FILES

@@ -12,11 +12,11 @@ from typing import Any, Dict, Set, Tuple
 
 import pytest
 
+from gdbheapx.allocators.session import Session
 from gdbheapx.analysis.census.block import make_named_graph as made_graph
 from gdbheapx.analysis.reachability.paths import NamedGraph
 from gdbheapx.inferior.target import open_elf_target
 from gdbheapx.kernel.blocks.graph import UNOWNING
-from gdbheapx.session import Session
 from tests.support.gcores import gcore
 from tests.support.interpreters import releases, started
 from tests.support.processes import Process, Stage

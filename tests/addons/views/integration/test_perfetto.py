@@ -9,10 +9,10 @@ from typing import Any, List, Set
 import pytest
 
 from gdbheapx.addons.views import export as perfetto
+from gdbheapx.allocators.session import Session
 from gdbheapx.analysis.census import find
 from gdbheapx.analysis.reachability import dominance
 from gdbheapx.inferior import target as elf_target
-from gdbheapx.session import Session
 from tests.support import hostile, traces
 from tests.support.jemallocs import contents
 from tests.support.processes import Lasting, Stage, by_turns

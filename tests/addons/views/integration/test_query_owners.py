@@ -11,10 +11,10 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 import pytest
 
 from gdbheapx.addons.views.query import table_rows
+from gdbheapx.allocators.session import Session
 from gdbheapx.analysis.census import block
 from gdbheapx.inferior.target import open_elf_target
 from gdbheapx.report import encodings
-from gdbheapx.session import Session
 from tests.support.jemallocs import preloads
 from tests.support.processes import Lasting, Process, Stage, by_turns
 from tests.support.tool import heapx

@@ -1,6 +1,6 @@
 """Pages, in the shell: what is asked of the look, and where the file goes.
 
-Files: invocation.py, output.py.
+Files: invocation.py, command/output.py.
 """
 
 import os
@@ -13,9 +13,9 @@ import pytest
 
 from gdbheapx import invocation
 from gdbheapx.addons.views.html import command
+from gdbheapx.command.output import CannotWrite, OutputFile
 from gdbheapx.common.errors import HeapxError
 from gdbheapx.common.global_options import split_words
-from gdbheapx.output import CannotWrite, OutputFile
 
 
 def understood(words: List[str]) -> invocation.Invocation:

@@ -1,6 +1,6 @@
 """The page of two looks, from a JSON document that was recorded, and hostile.
 
-Files: addons/views/html/render.py, command.py.
+Files: addons/views/html/render.py, command/__init__.py.
 """
 
 from typing import Any, Dict, List

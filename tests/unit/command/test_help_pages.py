@@ -1,6 +1,6 @@
 """What help shows on 24 lines of 80 columns, what completes a line at gdb's prompt, and commands in texts for the place where they are read.
 
-Files: common/catalogue.py, help_pages.py.
+Files: common/catalogue.py, command/help_pages.py.
 """
 
 import ast
@@ -11,7 +11,8 @@ from typing import Iterator, List, Tuple
 
 import pytest
 
-from gdbheapx import command, help_pages, place
+from gdbheapx import command, place
+from gdbheapx.command import help_pages
 from gdbheapx.common import catalogue, hints
 from gdbheapx.common.errors import HeapxError
 from gdbheapx.common.model import Finding, StepAdvice

@@ -13,13 +13,13 @@ import sys
 from types import ModuleType
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, NoReturn, Optional, Sequence, Tuple, Union
 
+from gdbheapx.allocators.session import Session
 from gdbheapx.common import addon_loader
 from gdbheapx.common.catalogue import ALIASES, file_of
 from gdbheapx.common.errors import Unevaluated, UsageError
 from gdbheapx.common.global_options import ENDS
 from gdbheapx.common.hints import Write, hint_about, hint_run, quote_word, write_alone
 from gdbheapx.common.stops import READ_STOP_S, Reads
-from gdbheapx.session import Session
 
 Evaluate = Callable[[str], int]
 """Gives the address that a debugger's expression has; UsageError where it has none."""
@@ -286,7 +286,7 @@ def commands_package() -> ModuleType:
     """The package of the command files, as installed or from the folder next to this package."""
     if "gdbheapx.commands" in sys.modules or importlib.util.find_spec("gdbheapx.commands") is not None:
         return importlib.import_module("gdbheapx.commands")
-    folder = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "commands")
+    folder = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "commands")
     spec = importlib.util.spec_from_file_location(
         "gdbheapx.commands", os.path.join(folder, "__init__.py"), submodule_search_locations=[folder]
     )
