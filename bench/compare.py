@@ -52,7 +52,7 @@ def run(checkout: Path, target: List[str], *words: str) -> "subprocess.Completed
     """One command line."""
     env = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
     own = checkout / ".venv" / "bin" / "python"  # an environment has the commands of the checkout that it was made for
-    command = [str(own if own.exists() else sys.executable), "-m", "gdbheapx.cli", *target, *words]
+    command = [str(own if own.exists() else sys.executable), "-m", "gdbheapx", *target, *words]
     return subprocess.run(command, cwd=checkout, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")
 
 
@@ -137,7 +137,7 @@ def cpu_ms(checkout: Path, target: List[str], words: str) -> float:
     """User and system milliseconds of one command, gdb's own among them."""
     env = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
     own = checkout / ".venv" / "bin" / "python"
-    command = [str(own if own.exists() else sys.executable), "-m", "gdbheapx.cli", *target, *words.split(), "--json"]
+    command = [str(own if own.exists() else sys.executable), "-m", "gdbheapx", *target, *words.split(), "--json"]
     child = subprocess.Popen(command, cwd=checkout, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     _, _, used = os.wait4(child.pid, 0)
     child.returncode = 0

@@ -86,7 +86,7 @@ def answers(target: Sequence[str], commands: Sequence[str]) -> Dict[str, Any]:
     """For each command: exit code, data, and everything that was told beside them."""
     by_words = {}  # type: Dict[str, Any]
     for command in commands:
-        words = [sys.executable, "-m", "gdbheapx.cli", *target, *command.split(), "--json"]
+        words = [sys.executable, "-m", "gdbheapx", *target, *command.split(), "--json"]
         done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=dict(os.environ, PYTHONPATH=str(ROOT)))
         try:
             envelope = json.loads(done.stdout)

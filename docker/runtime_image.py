@@ -82,7 +82,7 @@ def in_container(client: Any, image: Image, other: Any, volume: str) -> List[Cas
     other.exec_run(["sh", "-c", "until grep -q ready /tmp/said 2>/dev/null; do sleep 0.1; done"])
     inner = int(other.exec_run(["pgrep", "-x", "recorder"])[1])
     outer = next(int(words[1]) for words in other.top()["Processes"] if "/srv/recorder" in words[-1] and "sh -c" not in words[-1])
-    own = json.loads(other.exec_run(["env", "PYTHONPATH=/exchange/src", "python3", "-m", "gdbheapx.cli", "--pid", str(inner), "arenas", "--json"])[1])
+    own = json.loads(other.exec_run(["env", "PYTHONPATH=/exchange/src", "python3", "-m", "gdbheapx", "--pid", str(inner), "arenas", "--json"])[1])
     left = json.loads(other.exec_run(["cat", "/exchange/left/recorder.json"])[1])["arenas"]
     tree = "/exchange/left/tree"
     mounted = {volume: {"bind": "/exchange", "mode": "ro"}}

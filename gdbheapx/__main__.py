@@ -12,7 +12,7 @@ def main() -> int:
         code = addon_loader.load_capability("turn", "capture").begin(words) if addon_loader.has_capability("turn") else None
         if code is not None:
             return int(code)
-    from gdbheapx.cli import main as run
+    from gdbheapx.app.cli import main as run
 
     return run()
 

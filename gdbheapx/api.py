@@ -9,17 +9,18 @@ import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Callable, Dict, Generic, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, TypeVar
 
-from gdbheapx import command, direct, runner
+from gdbheapx import command
 from gdbheapx.allocators.session import Session
 from gdbheapx.analysis.census.block import Block, Blocks
+from gdbheapx.app import direct, runner
+from gdbheapx.app.invocation import prepare_core
+from gdbheapx.app.place import IN_GDB
 from gdbheapx.common.errors import HeapxError, UsageError
 from gdbheapx.common.global_options import GlobalOptions
 from gdbheapx.common.model import AllocatorInfo, HistogramRow, Problem, ThreadCache
 from gdbheapx.common.problems import NO_TARGET, SHELL_ONLY
 from gdbheapx.common.stops import Reads
 from gdbheapx.inferior.base import Target
-from gdbheapx.invocation import prepare_core
-from gdbheapx.place import IN_GDB
 
 if TYPE_CHECKING:
     from gdbheapx.allocators.records import HeapArenas

@@ -33,7 +33,7 @@ if "GDBHEAPX_SINGLE" not in globals():
     load_package()
 
 if "GDBHEAPX_COMMAND" in os.environ:
-    from gdbheapx import gdb_entry
+    from gdbheapx.app import gdb_entry
 
     gdb_entry.main()
 
@@ -148,7 +148,7 @@ def complete_values(flag: str) -> List[str]:
 
 def run_words(words: List[str]) -> Any:
     """Run a command on what gdb has selected; gives runner.Ended."""
-    from gdbheapx import runner
+    from gdbheapx.app import runner
     from gdbheapx.common.global_options import command_first
     from gdbheapx.inferior.gdb import target as gdb_target
 

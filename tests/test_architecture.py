@@ -19,10 +19,11 @@ ROOT = Path(__file__).parents[1]
 SHARED = {"common", "arch", "kernel", "__version__"}
 GROUND = {"common", "arch", "packs"}
 """Below everything else."""
-ENTRY = {"api", "cli", "command", "copying", "direct", "gdb_entry", "gdb_startup", "gdbinit", "invocation", "place", "runner", "worker"}
+ENTRY = {"api", "app", "command", "gdbinit"}
 ALLOWED = {
     "inferior": {"inferior"},
     "command": {"allocators", "command"},
+    "app": {"inferior", "allocators", "analysis", "snapshot", "report", "actions", "command", "app"},
     "layout": {"inferior", "layout", "packs"},
     "allocators": {"inferior", "allocators"},
     "common": {"common"},
@@ -35,9 +36,9 @@ ALLOWED = {
     "report": {"allocators", "analysis", "report", "command", "snapshot"},
     "addons": set(),
     "addons/allocators": {"inferior", "allocators", "addons/allocators"},
-    "addons/views": {"allocators", "analysis", "snapshot", "report", "command", "runner", "invocation", "place", "worker", "api", "addons/views"},
-    "addons/monitor": {"inferior", "allocators", "analysis", "snapshot", "report", "command", "runner", "invocation", "worker", "addons/monitor"},
-    "addons/labs": {"inferior", "allocators", "analysis", "report", "command", "runner", "actions", "addons/labs"},
+    "addons/views": {"allocators", "analysis", "snapshot", "report", "command", "app", "api", "addons/views"},
+    "addons/monitor": {"inferior", "allocators", "analysis", "snapshot", "report", "command", "app", "addons/monitor"},
+    "addons/labs": {"inferior", "allocators", "analysis", "report", "command", "app", "actions", "addons/labs"},
     "addons/runtimes": {"inferior", "allocators", "analysis", "addons/runtimes"},
     "actions": {"inferior", "allocators", "actions", "command"},
     "kernel": {"inferior", "kernel"},
@@ -125,7 +126,7 @@ def test_files_import_each_other_in_no_circle() -> None:
     """Also for types, and inside functions. One circle has a reason: the package's face brings what it is asked for."""
     root = ROOT / "gdbheapx"
     named = {label(path): {label(other) for other in others} for path, others in arrows.joined(arrows.arrows(root)).items()}
-    assert arrows.circles(named) == [["__init__.py", "api.py", "direct.py", "runner.py"]]
+    assert arrows.circles(named) == [["__init__.py", "api.py", "app/direct.py", "app/runner.py"]]
 
 
 def test_a_constant_has_one_value() -> None:
@@ -313,7 +314,7 @@ def test_the_seam_is_all_that_is_known_of_targets() -> None:
         if one.module.startswith("gdbheapx.inferior.")
         and not one.module.startswith("gdbheapx.inferior.base")
         and folder(one.file) not in ENTRY | {"inferior", "actions"}
-        and one.file != "allocators/session.py"  # reads without gdb what gdb holds
+        and one.file != "allocators/session.py"  # of_process: any other process of the machine
         and not one.file.startswith(("addons/labs/cold/", "addons/labs/short_stop/", "addons/monitor/"))  # act, or read the kernel's counters
     ]
     assert not [one for one in wrong if not one.for_types]
@@ -334,7 +335,7 @@ def test_nothing_below_report_prints() -> None:
     wrong = []
     for path in files():
         name = folder(label(path))
-        if name in {"report", "cli", "gdb_entry", "gdbinit", "runner", "commands"} or label(path) == "kernel/build.py":
+        if name in {"report", "cli", "gdb_entry", "gdbinit", "commands"} or label(path) == "kernel/build.py":
             continue
         for node in ast.walk(parse(path)):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print":
@@ -440,7 +441,7 @@ def test_importing_opens_nothing() -> None:
 STARTS = "Popen|run|call|check_call|check_output|getoutput|getstatusoutput|system|popen|posix_spawnp?|spawn[lv]p?e?|exec[lv]p?e?|which"
 STARTING = {
     "common/child_python.py",  # Python
-    "gdb_process.py",  # gdb
+    "app/gdb_process.py",  # gdb
     "inferior/live/tracer.py",  # /bin/sh
     "addons/monitor/capture/turn.py",  # what the kernel would have started
     "kernel/build.py",  # a compiler, in a folder of its own

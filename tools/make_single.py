@@ -77,7 +77,7 @@ sys.meta_path[:] = [_finder for _finder in sys.meta_path if type(_finder).__name
 sys.meta_path.insert(0, GdbheapxFinder())
 
 if "gdb" not in sys.modules:  # run by Python: the shell's command, which has gdb source this file where gdb is needed
-    from gdbheapx import cli
+    from gdbheapx.app import cli
 
     cli.GDBINIT = GDBHEAPX_PATH
     sys.exit(cli.main())

@@ -25,7 +25,7 @@ PROGRAM = (
     "os.getppid() == int(parent) or sys.exit(1); spec = machinery.PathFinder.find_spec('gdbheapx', [root]); "
     "package = sys.modules['gdbheapx'] = util.module_from_spec(spec); loader = spec.loader; "
     "loader.exec_module(package) if hasattr(loader, 'exec_module') else loader.load_module('gdbheapx'); "  # zipimporter of Python 3.9
-    "sys.path += [root, user_site]; from gdbheapx.cli import main; sys.exit(main())"
+    "sys.path += [root, user_site]; from gdbheapx.app.cli import main; sys.exit(main())"
 )
 """Loads the package from `root` itself, a folder or a zip file, and searches what lies next to it last."""
 

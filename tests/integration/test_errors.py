@@ -44,7 +44,7 @@ def test_not_permitted(stage: Stage) -> None:
         for name in ("gdbheapx", "commands"):
             shutil.copytree(ROOT / name, copy / name)
         environment = {"HOME": "/nonexistent", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(copy)}
-        tool = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "/usr/bin/python3", "-m", "gdbheapx.cli"]
+        tool = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "/usr/bin/python3", "-m", "gdbheapx"]
         outcome = run([*tool, "--pid", str(process.pid), "arenas"], env=environment, cwd=Path("/"))
     assert "permi" in one_line(outcome).lower() or "ptrace" in outcome.stderr.lower()
 

@@ -1,6 +1,6 @@
 """`gdbinit --install`: one line in the user's start-up file of gdb, once; what else is there stays.
 
-Files: gdb_startup.py
+Files: app/gdb_startup.py
 """
 
 import os
@@ -11,7 +11,7 @@ from typing import Any, Dict, Tuple
 
 import pytest
 
-from gdbheapx import gdb_startup
+from gdbheapx.app import gdb_startup
 from tests.support.paths import GDB, GDBINIT
 from tests.support.tool import run, tool_command, tool_environment
 

@@ -1,6 +1,6 @@
 """What is advised can be followed: each command that an answer names is run on the same target, and none is refused.
 
-Files: place.py, common/hints.py.
+Files: app/place.py, common/hints.py.
 """
 
 import json
@@ -13,7 +13,7 @@ from typing import Any, Dict, Iterator, List, Set
 
 import pytest
 
-from gdbheapx import place
+from gdbheapx.app import place
 from gdbheapx.common import addon_loader
 from tests.support import jemallocs
 from tests.support.paths import COMMANDS

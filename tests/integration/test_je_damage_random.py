@@ -9,7 +9,8 @@ from typing import Any, Callable, Iterator, List
 
 import pytest
 
-from gdbheapx import command, runner
+from gdbheapx import command
+from gdbheapx.app import runner
 from gdbheapx.common.errors import HeapxError
 from gdbheapx.inferior.target import open_elf_target
 from gdbheapx.jemalloc.entry import ALLOCATOR

@@ -13,7 +13,7 @@ from typing import Any, Dict, Iterator, List, Sequence, Tuple
 
 import pytest
 
-from gdbheapx import runner
+from gdbheapx.app import runner
 from gdbheapx.command import load_commands
 from gdbheapx.inferior.target import open_elf_target
 from gdbheapx.jemalloc import structure

@@ -133,7 +133,7 @@ def test_a_hidden_process(stage: Stage, live: str) -> None:
     copy.chmod(0o755)
     for name in ("gdbheapx", "commands"):
         shutil.copytree(ROOT / name, copy / name)
-    tool = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "/usr/bin/python3", "-m", "gdbheapx.cli", *process.target(live), "arenas"]
+    tool = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "/usr/bin/python3", "-m", "gdbheapx", *process.target(live), "arenas"]
     lines = ["mount --make-rprivate /", "mount -t proc -o hidepid=2 proc /proc", "exec " + shlex.join(tool)]
     environment = {"HOME": "/nonexistent", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(copy)}
     outcome = run([*namespaces("-m"), "\n".join(lines)], env=environment, cwd=Path("/"))

@@ -1,6 +1,6 @@
 """The same answer from the shell, inside gdb, and of a process behind gdbserver.
 
-Files: gdb_process.py, gdbinit.py, inferior/gdb/inferior.py, inferior/gdb/target.py.
+Files: app/gdb_process.py, gdbinit.py, inferior/gdb/inferior.py, inferior/gdb/target.py.
 """
 
 import json
@@ -38,7 +38,7 @@ def test_bare_checkout_is_enough(stage: Stage, core: str) -> None:
     outcome = in_gdb(process.target(core), ["heapx arenas", "heapx"], env={"PYTHONPATH": ""})
     assert outcome.code == 0, outcome.stderr
     assert b"main" in outcome.stdout
-    outcome = run([sys.executable, "-S", "-m", "gdbheapx.cli", "--pid", "nobody-is-called-so", "arenas", "--json"], env={"PYTHONPATH": str(ROOT)})
+    outcome = run([sys.executable, "-S", "-m", "gdbheapx", "--pid", "nobody-is-called-so", "arenas", "--json"], env={"PYTHONPATH": str(ROOT)})
     assert outcome.code == 2 and outcome.stderr.count("\n") == 1, outcome.stderr
 
 

@@ -12,8 +12,8 @@ from typing import Any, Callable, Iterator, List
 import pytest
 
 import gdbheapx
-from gdbheapx import runner
 from gdbheapx.allocators.session import Session
+from gdbheapx.app import runner
 from gdbheapx.command import CommandAnswer, Options, load_commands
 from gdbheapx.common import stops
 from gdbheapx.inferior import target as elf_target

@@ -324,7 +324,7 @@ def test_rows_of_another_allocator(stage: Stage, core: str, tmp_path: Path) -> N
 
 
 WITHOUT_OFFSETS = """
-from gdbheapx import cli
+from gdbheapx.app import cli
 from gdbheapx.kernel.blocks.graph import Graph
 from gdbheapx.snapshot import graph
 pack, keep = Graph.pack, graph._keep_graph
@@ -377,7 +377,7 @@ def test_its_graph_is_small(stage: Stage, live: str, tmp_path: Path) -> None:
     assert used > 20_000 and os.path.getsize(path) < 16 * used
 
 
-NO_ROOM_FOR_OWNERS = "from gdbheapx.analysis.reachability import heap_graph; heap_graph.LITTLE_BYTES = 0; from gdbheapx import cli; raise SystemExit(cli.main(%r))"
+NO_ROOM_FOR_OWNERS = "from gdbheapx.analysis.reachability import heap_graph; heap_graph.LITTLE_BYTES = 0; from gdbheapx.app import cli; raise SystemExit(cli.main(%r))"
 
 
 @pytest.mark.once  # the limit is the tool's own

@@ -261,7 +261,7 @@ def test_python_variables_of_the_user(stage: Stage, core: str, folder: Path) -> 
     for name in ("tabulate", "argparse", "json"):
         (folder / (name + ".py")).write_text("import os; os.write(2, b'WRONG MODULE'); raise SystemExit(9)")
     variables = {"PYTHONPATH": str(folder), "PYTHONVERBOSE": "1", "PYTHONINSPECT": "1", "PYTHONWARNINGS": "error", "PYTHONHOME": "/nonexistent"}
-    launcher = "import os, sys; os.environ.update(eval(sys.argv[1])); sys.argv[1:] = sys.argv[2:]; from gdbheapx.cli import main; sys.exit(main())"
+    launcher = "import os, sys; os.environ.update(eval(sys.argv[1])); sys.argv[1:] = sys.argv[2:]; from gdbheapx.app.cli import main; sys.exit(main())"
     words = [*stage.start(*RECORDER).target(core), "arenas"]
     outcome = run([sys.executable, "-c", launcher, repr(variables), *words])
     assert outcome.code == 0 and outcome.stderr == "" and b"main" in outcome.stdout, outcome.stderr[-2000:]

@@ -92,7 +92,7 @@ def told(code):
     end(code)
 
 os._exit = told
-from gdbheapx.cli import main
+from gdbheapx.app.cli import main
 sys.setprofile(called)
 main()
 """

@@ -10,8 +10,9 @@ from typing import Any, Dict, Iterator, List, Tuple, cast
 
 import pytest
 
-from gdbheapx import allocators, command, kernel, runner
+from gdbheapx import allocators, command, kernel
 from gdbheapx.allocators.plan import Plan
+from gdbheapx.app import runner
 from gdbheapx.common.errors import Refusal
 from gdbheapx.inferior.base import Target
 from gdbheapx.inferior.target import open_elf_target

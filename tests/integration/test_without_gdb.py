@@ -1,6 +1,6 @@
 """The shell's command without gdb: answers, refusals, and the process that is read. That each command answers as with gdb is in test_each_command.py.
 
-Files: direct.py.
+Files: app/direct.py.
 """
 
 import json
@@ -12,7 +12,7 @@ from typing import List
 
 import pytest
 
-from gdbheapx import runner
+from gdbheapx.app import runner
 from tests.support import jemallocs
 from tests.support.glibc import check_identity
 from tests.support.paths import GDB

@@ -20,7 +20,7 @@ REFUSED = ("arenas", "bins", "chunks --limit 3", "report", "check", "trim --dry-
 def told(*words: str, compiler: str = "cc") -> Outcome:
     """What an installation without the library says; `compiler`: as $CC."""
     home = without_library()
-    return run([sys.executable, "-m", "gdbheapx.cli", "--gdb", "none", *words], env={"PYTHONPATH": str(home), "CC": compiler}, cwd=home)
+    return run([sys.executable, "-m", "gdbheapx", "--gdb", "none", *words], env={"PYTHONPATH": str(home), "CC": compiler}, cwd=home)
 
 
 @by_turns("words", REFUSED)
@@ -57,7 +57,7 @@ def test_doctor_has_a_row_for_it(lasting: Lasting, kind: str) -> None:
 def test_a_snapshot_answers(lasting: Lasting, core: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     """What was looked at elsewhere is read from the file."""
     process, look = lasting.of(core, Stage.start, "recorder", "2", "100", "5"), str(tmp_path_factory.mktemp("look") / "look")
-    made = run([sys.executable, "-m", "gdbheapx.cli", "--gdb", "none", *process.target(core), "snapshot", look])
+    made = run([sys.executable, "-m", "gdbheapx", "--gdb", "none", *process.target(core), "snapshot", look])
     assert made.code == 0, made.stderr
     for words in ("arenas", "report"):
         assert json.loads(told("--snapshot", look, words, "--json").stdout)["data"]

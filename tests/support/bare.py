@@ -27,7 +27,7 @@ class Bare(NamedTuple):
     def ask(self, target: Sequence[str], *words: str, alone: bool = False) -> Outcome:
         """Run one command. `alone`: without the program and its libraries, too (cores)."""
         options: List[str] = [*LIVE, *(["--sysroot", str(self.tree)] if alone else [])]
-        return run([sys.executable, "-m", "gdbheapx.cli", *target, *options, *words], env={"PYTHONPATH": str(self.home)}, cwd=self.home)
+        return run([sys.executable, "-m", "gdbheapx", *target, *options, *words], env={"PYTHONPATH": str(self.home)}, cwd=self.home)
 
 
 def make(folder: Path) -> Bare:

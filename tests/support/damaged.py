@@ -4,7 +4,8 @@ import os
 from pathlib import Path
 from typing import List, Tuple
 
-from gdbheapx import command, runner
+from gdbheapx import command
+from gdbheapx.app import runner
 from gdbheapx.inferior.target import ElfTarget, open_elf_target
 from tests.support.tool import Asked
 

@@ -101,7 +101,7 @@ class Watch:
 
     def __init__(self, process: Process, folder: Path, rules: Sequence[str], group: Optional[Path]) -> None:
         self._log = folder / "watch"
-        words = [sys.executable, "-m", "gdbheapx.cli", "--pid", str(process.pid), "watch", "--json", "--every", "0.1"]
+        words = [sys.executable, "-m", "gdbheapx", "--pid", str(process.pid), "watch", "--json", "--every", "0.1"]
         words += ["--snapshots", "1", "--snapshot-gap", "0.1", "--snapshot-to", str(folder)]
         words += [word for rule in rules for word in ("--snapshot-when", rule)]
         words = memory_group.entering(group, *words) if group is not None else words

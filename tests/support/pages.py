@@ -7,7 +7,7 @@ import re
 from html.parser import HTMLParser
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from gdbheapx import place
+from gdbheapx.app import place
 from gdbheapx.command import command_files
 from gdbheapx.common import hints
 from tests.support.paths import ROOT

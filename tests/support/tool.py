@@ -123,7 +123,7 @@ def tool_command() -> List[str]:
     installed = Path(sys.executable).parent / "gdbheapx"
     if installed.exists():
         return [str(installed)]
-    return [sys.executable, "-m", "gdbheapx.cli"]
+    return [sys.executable, "-m", "gdbheapx"]
 
 
 def tool_environment(extra: Optional[Dict[str, str]] = None) -> Dict[str, str]:
@@ -210,7 +210,7 @@ def heapx(target: Sequence[str], *arguments: str, env: Optional[Dict[str, str]] 
     """Run a command as from a shell."""
     if HIDDEN:
         home = without_packs()
-        command = [sys.executable, "-m", "gdbheapx.cli", *target, *hiding(target), *arguments]
+        command = [sys.executable, "-m", "gdbheapx", *target, *hiding(target), *arguments]
         return run(command, env={"PYTHONPATH": str(home), **(env or {})}, seconds=seconds, cwd=home)
     return run_patiently(target, arguments, env, seconds)
 

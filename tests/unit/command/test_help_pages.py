@@ -11,7 +11,8 @@ from typing import Iterator, List, Tuple
 
 import pytest
 
-from gdbheapx import command, place
+from gdbheapx import command
+from gdbheapx.app import place
 from gdbheapx.command import help_pages
 from gdbheapx.common import catalogue, hints
 from gdbheapx.common.errors import HeapxError

@@ -77,7 +77,7 @@ def test_a_child_imports_ours_alone(door: str, hostile: Path, monkeypatch: pytes
 @pytest.mark.parametrize("words", [DIFF, ["fleet", "old.core", "-o", "documents"]])
 def test_a_command_of_the_shell(words: List[str], hostile: Path) -> None:
     """The same of a whole command line."""
-    program = OURS + "from gdbheapx.cli import main; sys.exit(main())"
+    program = OURS + "from gdbheapx.app.cli import main; sys.exit(main())"
     done = subprocess.run([sys.executable, "-c", program, *words], capture_output=True, text=True, timeout=120)
     documents = "".join(path.read_text() for path in hostile.glob("documents/*.json"))
     assert NO_CORE in done.stderr + documents and not (hostile / "RAN").exists(), done.stderr

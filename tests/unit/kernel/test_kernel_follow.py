@@ -14,8 +14,8 @@ from typing import Iterator, List, Sequence
 import pytest
 
 from gdbheapx import kernel
+from gdbheapx.app.copying import copied_ranges
 from gdbheapx.common.budget import NEVER
-from gdbheapx.copying import copied_ranges
 from gdbheapx.inferior.base import Mapping
 from gdbheapx.inferior.live import procfs
 from gdbheapx.inferior.live.source import LiveSource

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gdbheapx import invocation
+from gdbheapx.app import invocation
 from gdbheapx.common.errors import HeapxError
 from gdbheapx.common.problems import (
     CANNOT_UNPACK,

@@ -11,10 +11,10 @@ from array import array
 from functools import cache
 from typing import Any, Callable, List, Optional, Tuple
 
-from gdbheapx import runner
 from gdbheapx.actions import preflight
 from gdbheapx.addons.labs.short_stop import userfaultfd
 from gdbheapx.allocators.session import Session
+from gdbheapx.app import runner
 from gdbheapx.arch import native_architecture
 from gdbheapx.common.errors import HeapxError, Refusal
 from gdbheapx.common.problems import NO_SHORT_STOP

@@ -16,16 +16,16 @@ import sys
 import time
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
-from gdbheapx import runner, worker
 from gdbheapx.addons.monitor.capture import turn as turns
 from gdbheapx.addons.monitor.capture.dumped import read_head
+from gdbheapx.app import runner, worker
+from gdbheapx.app.invocation import Invocation, Shell, understand_words
 from gdbheapx.common.budget import goes_first
 from gdbheapx.common.child_python import find_program
 from gdbheapx.common.errors import HeapxError, Interrupted, UsageError, error_of_document
 from gdbheapx.common.global_options import DUMPED
 from gdbheapx.common.hints import hint_run
 from gdbheapx.common.problems import NO_ANSWER, PROCESS_ENDED, ProblemCode, Severity
-from gdbheapx.invocation import Invocation, Shell, understand_words
 
 NOT_SAFE = re.compile(r"[^A-Za-z0-9._+-]")
 OURS = re.compile(

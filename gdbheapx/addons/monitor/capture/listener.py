@@ -21,8 +21,8 @@ import sys
 import time
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx import runner
 from gdbheapx.addons.monitor.capture.turn import PLACES, open_folder
+from gdbheapx.app import runner
 from gdbheapx.common.errors import HeapxError
 from gdbheapx.common.problems import CANNOT_LISTEN, NO_PROCESS, NOT_A_CORE, PROCESS_ENDED
 from gdbheapx.inferior.live import procfs

@@ -13,15 +13,15 @@ import sys
 import time
 from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx import runner, worker
 from gdbheapx.addons.monitor.watch.counters import Counters, lacking_here
 from gdbheapx.addons.monitor.watch.samples import Sample
 from gdbheapx.addons.monitor.watch.trends import Series
+from gdbheapx.app import runner, worker
+from gdbheapx.app.invocation import Invocation, understand_words
 from gdbheapx.command import parse_size, some_seconds
 from gdbheapx.common.errors import HeapxError, Interrupted
 from gdbheapx.common.global_options import GlobalOptions
 from gdbheapx.common.units import SentenceSize, make_sentence
-from gdbheapx.invocation import Invocation, understand_words
 from gdbheapx.snapshot import take
 
 GROWTH, ABOVE, PRESSURE, BEFORE = "growth", "above", "pressure", "before"

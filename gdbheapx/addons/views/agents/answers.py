@@ -10,8 +10,9 @@ import threading
 from contextlib import contextmanager, nullcontext
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
-from gdbheapx import api, command, runner
+from gdbheapx import api, command
 from gdbheapx.addons.views.fleet import run
+from gdbheapx.app import runner
 from gdbheapx.common import hints
 from gdbheapx.common.errors import HeapxError, UsageError, error_of_document
 from gdbheapx.common.global_options import GlobalOptions

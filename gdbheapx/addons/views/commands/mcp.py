@@ -4,11 +4,11 @@ import os
 import sys
 
 from gdbheapx.allocators.session import Session
+from gdbheapx.app.invocation import Invocation, Shell
 from gdbheapx.command import MCP, CommandAnswer, Options, declare_argument, declare_command
 from gdbheapx.common.errors import HeapxError, UsageError
 from gdbheapx.common.hints import hint_run
 from gdbheapx.common.problems import MISSING_PACKAGE, SHELL_ONLY
-from gdbheapx.invocation import Invocation, Shell
 
 HELP = """Serves agents: read-only answers by the protocol MCP.
 

@@ -3,16 +3,17 @@
 import os
 from typing import Any, Callable, List, Optional
 
-from gdbheapx import api, runner
+from gdbheapx import api
 from gdbheapx.addons.views.explore.view import ExplorerView, Shown
 from gdbheapx.allocators.session import Session
+from gdbheapx.app import runner
+from gdbheapx.app.invocation import Invocation, Shell
 from gdbheapx.command import CommandAnswer, Options
 from gdbheapx.common import child_python
 from gdbheapx.common.errors import HeapxError, UsageError
 from gdbheapx.common.hints import hint_command, hint_run
 from gdbheapx.common.problems import MISSING_PACKAGE, NO_TARGET, SHELL_ONLY
 from gdbheapx.common.stops import Reads
-from gdbheapx.invocation import Invocation, Shell
 from gdbheapx.snapshot import take
 
 INSTALL = "pip install 'gdbheapx[explore]', or textual"

@@ -5,11 +5,11 @@ import os
 import time
 from typing import Optional
 
-from gdbheapx import place, runner, worker
+from gdbheapx.app import place, runner, worker
+from gdbheapx.app.invocation import Invocation, Shell
 from gdbheapx.command.output import OutputFile
 from gdbheapx.common.errors import HeapxError, UsageError
 from gdbheapx.common.problems import NO_ANSWER
-from gdbheapx.invocation import Invocation, Shell
 
 OPTION = "--html"
 TEMPLATES = {"report": "report.html", "diff": "diff.html"}

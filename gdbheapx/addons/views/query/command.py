@@ -12,10 +12,12 @@ from decimal import Decimal
 from types import FrameType
 from typing import Any, Callable, Dict, Iterator, List, NoReturn, Optional, Sequence, Tuple
 
-from gdbheapx import worker
 from gdbheapx.addons.views.query import engine, table_rows
 from gdbheapx.addons.views.query.table_rows import Asked, LookRequest, find_table_rows
 from gdbheapx.api import Rows
+from gdbheapx.app import worker
+from gdbheapx.app.invocation import Invocation, Shell, understand_words
+from gdbheapx.app.runner import NOBODY, envelope_tail, make_internal_error, out_of_memory, tool_member
 from gdbheapx.command import TextStyle, output
 from gdbheapx.command.output import CannotWrite, OutputFile, Sink
 from gdbheapx.common import problems
@@ -24,10 +26,8 @@ from gdbheapx.common.columns import COUNT, TEXT, Column
 from gdbheapx.common.errors import HeapxError, Interrupted, UsageError
 from gdbheapx.common.hints import hint_command
 from gdbheapx.common.units import count_noun
-from gdbheapx.invocation import Invocation, Shell, understand_words
 from gdbheapx.report import text
 from gdbheapx.report.encodings import CELL_FORMULA, clean_name, encode_json, make_jsonable
-from gdbheapx.runner import NOBODY, envelope_tail, make_internal_error, out_of_memory, tool_member
 
 __all__ = ("ask", "find_table_rows", "make")
 ANSWERED = (0, 3, 4)

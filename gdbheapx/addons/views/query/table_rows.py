@@ -5,7 +5,7 @@ import os
 import typing
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
-from gdbheapx import allocators, command, worker
+from gdbheapx import allocators, command
 from gdbheapx.allocators.records import OfAllocator
 from gdbheapx.allocators.session import Session
 from gdbheapx.analysis.census.find import CensusRow
@@ -14,6 +14,7 @@ from gdbheapx.analysis.reachability.dominance import MOST_CONTAINERS, ContainerR
 from gdbheapx.analysis.reachability.heap_graph import HeldByField, ManagedClass
 from gdbheapx.analysis.reachability.leaks import LeakGroup
 from gdbheapx.analysis.reachability.owners import OwnedMemory
+from gdbheapx.app import worker
 from gdbheapx.common import columns
 from gdbheapx.common.errors import HeapxError
 from gdbheapx.common.model import TargetAddress, ThreadCache

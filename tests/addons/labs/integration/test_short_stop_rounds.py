@@ -14,8 +14,8 @@ import pytest
 from gdbheapx import kernel
 from gdbheapx.addons.labs.short_stop import stop, userfaultfd
 from gdbheapx.addons.labs.short_stop.stop import CHEAP_PAGES, ShortStop, is_enough
+from gdbheapx.app.copying import Copying
 from gdbheapx.common.errors import HeapxError
-from gdbheapx.copying import Copying
 from gdbheapx.inferior.target import open_elf_target
 
 pytestmark = pytest.mark.once  # a container forbids userfaultfd

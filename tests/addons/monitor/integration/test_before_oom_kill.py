@@ -1,6 +1,6 @@
 """`watch --snapshot-when` near the limit of a memory cgroup: nobody is killed sooner for it, or at all, and what cannot be taken is told.
 
-Files: worker.py addons/monitor/watch/counters.py addons/monitor/watch/capture.py
+Files: app/worker.py addons/monitor/watch/counters.py addons/monitor/watch/capture.py
 """
 
 import os

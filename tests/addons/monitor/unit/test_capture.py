@@ -21,6 +21,7 @@ import pytest
 from gdbheapx.addons.monitor.capture import command, dumped, listener
 from gdbheapx.addons.monitor.capture import turn as turns
 from gdbheapx.addons.monitor.capture.command import OURS, CaptureFolder
+from gdbheapx.app.invocation import understand_words
 from gdbheapx.common.errors import HeapxError
 from gdbheapx.common.global_options import split_words
 from gdbheapx.common.problems import (
@@ -34,7 +35,6 @@ from gdbheapx.common.problems import (
     PROCESS_ENDED,
     UNSAFE_PATH,
 )
-from gdbheapx.invocation import understand_words
 from tests.support.busy import stretch
 from tests.support.tool import ROOT
 
@@ -197,7 +197,7 @@ def test_without_a_turn_nothing_is_imported_and_the_core_goes_on(tmp_path: Path,
     own = [str(os.getpid()), "--to", str(tmp_path / "to"), "--log=%s" % (tmp_path / "log"), "--pass-to", "/bin/sh", "-c", 'cat > "$0"', str(out)]
     done = subprocess.run([sys.executable, "-c", HANDLER, "capture", *own], input=core, capture_output=True, cwd=str(ROOT))
     code, *names = done.stderr.decode().split()
-    assert code == "1" and "gdbheapx.addons.monitor.capture.turn" in names and not {"gdbheapx.cli", "gdbheapx.command", "gdbheapx.worker"} & set(names)
+    assert code == "1" and "gdbheapx.addons.monitor.capture.turn" in names and not {"gdbheapx.app.cli", "gdbheapx.command", "gdbheapx.app.worker"} & set(names)
     line = json.loads((tmp_path / "log").read_text())
     assert (line["outcome"], line["why"], line["passed_code"]) == ("busy", "16 crashes are being handled", 0) and line["pid"] == os.getpid()
     assert out.read_bytes() == core and os.listdir(tmp_path / "to") == [turns.TURNS]
@@ -456,7 +456,7 @@ def test_paths_that_core_pattern_could_not_name_are_refused(tmp_path: Path, path
 ENDED_AFTER_FORK = """
 import os, signal, sys
 from gdbheapx.addons.monitor.capture import listener
-from gdbheapx.cli import heed_signals
+from gdbheapx.app.cli import heed_signals
 heed_signals()
 fork = os.fork
 def fork_and_end():

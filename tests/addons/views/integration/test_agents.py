@@ -15,9 +15,9 @@ from typing import Any, Dict, List, Optional, Tuple
 import pytest
 
 from gdbheapx.addons.views.agents import answers as model
+from gdbheapx.app.invocation import understand_words
 from gdbheapx.common.errors import HeapxError
 from gdbheapx.common.global_options import GlobalOptions, split_words
-from gdbheapx.invocation import understand_words
 from tests.support.hostile import plant
 from tests.support.paths import ROOT
 from tests.support.tool import heapx, tool_command
@@ -240,7 +240,7 @@ def test_in_a_folder_of_anybody(snapshot: str, tmp_path: Path) -> None:
     """The server's children import nothing from its working folder, which is the agent's."""
     plant(tmp_path)
     (tmp_path / "old.core").write_bytes(b"no core")
-    program = "import sys; sys.path[0] = %r; from gdbheapx.cli import main; sys.exit(main())" % str(ROOT)
+    program = "import sys; sys.path[0] = %r; from gdbheapx.app.cli import main; sys.exit(main())" % str(ROOT)
     words = ["-c", program, "--snapshot", snapshot, "mcp", "--older", "old.core"]
 
     async def run() -> Any:

@@ -1,6 +1,6 @@
 """`query` and parquet files: the tables are what the commands say, SQL touches nothing else, and nothing private stays.
 
-Files: addons/views/query/command.py, worker.py.
+Files: addons/views/query/command.py, app/worker.py.
 """
 
 import csv

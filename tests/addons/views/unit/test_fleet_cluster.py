@@ -1,6 +1,6 @@
 """Looks as tasks of a cluster, without one, and the folder in which others may put documents.
 
-Files: addons/views/fleet/run.py, invocation.py.
+Files: addons/views/fleet/run.py, app/invocation.py.
 """
 
 import os

@@ -10,8 +10,8 @@ import pytest
 from gdbheapx import command
 from gdbheapx.addons.views.html import page_values, render
 from gdbheapx.addons.views.html.render import UncutText
+from gdbheapx.app.place import of_target
 from gdbheapx.common import units
-from gdbheapx.place import of_target
 from gdbheapx.snapshot import container
 from tests.support import pages
 

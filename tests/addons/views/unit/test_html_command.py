@@ -1,6 +1,6 @@
 """Pages, in the shell: what is asked of the look, and where the file goes.
 
-Files: invocation.py, command/output.py.
+Files: app/invocation.py, command/output.py.
 """
 
 import os
@@ -11,8 +11,8 @@ from typing import List
 
 import pytest
 
-from gdbheapx import invocation
 from gdbheapx.addons.views.html import command
+from gdbheapx.app import invocation
 from gdbheapx.command.output import CannotWrite, OutputFile
 from gdbheapx.common.errors import HeapxError
 from gdbheapx.common.global_options import split_words

@@ -5,13 +5,13 @@ import os
 import sys
 from typing import TYPE_CHECKING, Callable, List, NoReturn, Optional, Sequence
 
-from gdbheapx import invocation
+from gdbheapx.app import invocation
+from gdbheapx.app.invocation import Invocation
 from gdbheapx.common import addon_loader
 from gdbheapx.common.errors import HeapxError, Interrupted, UsageError
 from gdbheapx.common.files import open_standard
 from gdbheapx.common.global_options import COMMAND, DUMPED, FD, GLOBALS, SCREEN, STANDS_BY, Wrong, pack_words, split_words
 from gdbheapx.common.problems import GDB_MISSING, NO_TARGET
-from gdbheapx.invocation import Invocation
 
 if TYPE_CHECKING:
     from gdbheapx.inferior.live.keeper import Keeper
@@ -20,7 +20,7 @@ NO_GDB = "none"
 """As --gdb, or in GDBHEAPX_GDB: no gdb is to be used."""
 RARELY = 50_000
 """How many more objects than before make Python look for garbage: importing makes little of it, and much that is looked through."""
-GDBINIT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "gdbinit.py")
+GDBINIT = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "gdbinit.py")
 """What gdb sources; of the single file it is that file (tools/make_single.py)."""
 HELP = (["help"], ["-h"], ["--help"], ["--help-all"])
 """A first word that asks for help."""
@@ -46,7 +46,7 @@ def run_gdb(gdb: str, asking: Invocation, keeper: "Optional[Keeper]" = None) -> 
     descriptor."""
     import json
 
-    from gdbheapx import gdb_process
+    from gdbheapx.app import gdb_process
     from gdbheapx.command.output import screen_of
     from gdbheapx.kernel.common import watchdog
 
@@ -140,7 +140,7 @@ def print_startup_path(words: List[str]) -> int:
     """`gdbinit`: the path of the file for gdb; with options, the line that has each gdb source it."""
     if not words:
         return print_text(GDBINIT + "\n")
-    from gdbheapx import gdb_startup
+    from gdbheapx.app import gdb_startup
 
     try:
         return gdb_startup.run_startup(words, GDBINIT, print_text)
@@ -201,7 +201,7 @@ def watch_invocation(asking: Invocation) -> None:
     from gdbheapx.kernel.common import watchdog
 
     def error_document(error: HeapxError) -> str:
-        from gdbheapx import runner
+        from gdbheapx.app import runner
 
         has_file = bool(getattr(asking.options, "output", None))
         return runner.envelope_of_command(asking.command.name, error) if asking.options.json and not has_file else ""
@@ -249,7 +249,7 @@ def print_error(line: str) -> None:
 
 def end_with_error(words: Sequence[str], error: HeapxError) -> int:
     """Report the error of a command line that ends before its command runs: one line and, with --json, the envelope. Its exit code."""
-    from gdbheapx import place, runner
+    from gdbheapx.app import place, runner
 
     try:
         asked, rest = split_words(words)
@@ -269,7 +269,7 @@ def run_here(asking: Invocation, refused: Optional[HeapxError] = None) -> int:
     import gc
 
     gc.set_threshold(RARELY, *gc.get_threshold()[1:])
-    from gdbheapx import direct
+    from gdbheapx.app import direct
 
     if not (invocation.changes_process(asking.parsed) or asking.command.repeats):
         from gdbheapx.common.budget import limit_look
@@ -302,7 +302,3 @@ def show_help(rest: Sequence[str], asked_for: bool) -> int:
 
     shown = screen_of(1, os.environ)
     return print_text(reflow_help(text, shown.width) if shown.wraps else text)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -10,7 +10,8 @@ import os
 import signal
 from typing import Callable, List, Optional, cast
 
-from gdbheapx import runner
+from gdbheapx.app import runner
+from gdbheapx.app.invocation import Invocation
 from gdbheapx.command import output
 from gdbheapx.common.errors import HeapxError
 from gdbheapx.common.global_options import DUMPED, GLOBALS, UNPACKED, GlobalOptions, pack_words, unpack_words
@@ -19,7 +20,6 @@ from gdbheapx.inferior.base import Target
 from gdbheapx.inferior.elf.file import ElfFile
 from gdbheapx.inferior.source import CoreSource, TargetSource
 from gdbheapx.inferior.target import DEBUG_DIRECTORY, ElfTarget
-from gdbheapx.invocation import Invocation
 
 
 def open_source(asked: GlobalOptions) -> TargetSource:

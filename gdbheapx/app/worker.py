@@ -4,7 +4,7 @@ import os
 import signal
 from typing import TYPE_CHECKING, Callable, Optional, Tuple
 
-from gdbheapx import gdb_process
+from gdbheapx.app import gdb_process
 from gdbheapx.common.budget import goes_first
 from gdbheapx.common.errors import HeapxError, Interrupted
 from gdbheapx.common.files import open_unnamed
@@ -12,7 +12,7 @@ from gdbheapx.common.problems import CANNOT_WRITE
 from gdbheapx.inferior.live.tracer import end_with_parent
 
 if TYPE_CHECKING:
-    from gdbheapx.invocation import Invocation
+    from gdbheapx.app.invocation import Invocation
 
 NO_ANSWER = 1
 

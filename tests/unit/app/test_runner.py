@@ -1,4 +1,4 @@
-"""gdbheapx/runner.py, gdbheapx/command and report/: from a command line to an answer, without gdb."""
+"""gdbheapx/app/runner.py, gdbheapx/command and report/: from a command line to an answer, without gdb."""
 
 import json
 import os
@@ -8,7 +8,8 @@ from typing import Any, Iterator, List, Tuple
 
 import pytest
 
-from gdbheapx import command, runner
+from gdbheapx import command
+from gdbheapx.app import runner
 from gdbheapx.command import CommandAnswer, JsonLines, output
 from gdbheapx.common import budget, global_options
 from gdbheapx.common.budget import WORK, TooMuchWork, WorkCounter

@@ -1,6 +1,6 @@
 """The command line, and what a session does before its target is stopped.
 
-Files: direct.py, __main__.py.
+Files: app/direct.py, __main__.py.
 """
 
 import os
@@ -15,8 +15,9 @@ from typing import Any, Dict, List, Optional
 
 import pytest
 
-from gdbheapx import cli, command, direct, invocation
+from gdbheapx import command
 from gdbheapx.allocators.session import Session
+from gdbheapx.app import cli, direct, invocation
 from gdbheapx.common import global_options
 from gdbheapx.common.budget import Budget
 from gdbheapx.common.errors import HeapxError, UsageError

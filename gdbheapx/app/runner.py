@@ -7,9 +7,11 @@ import time
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
-from gdbheapx import __version__, command, place
+from gdbheapx import __version__, command
 from gdbheapx import kernel as kernels
 from gdbheapx.allocators.session import Session
+from gdbheapx.app import place
+from gdbheapx.app.place import IN_GDB, SHELL
 from gdbheapx.command import CommandAnswer, TextStyle
 from gdbheapx.command.output import CannotWrite, Screen, Sink, Spool, Write
 from gdbheapx.common import addon_loader, hints, problems, stops, units
@@ -19,10 +21,9 @@ from gdbheapx.common.model import AllocatorInfo, Problem
 from gdbheapx.common.stops import Reads
 from gdbheapx.inferior.base import Identity, Target
 from gdbheapx.kernel.common import watchdog
-from gdbheapx.place import IN_GDB, SHELL
 
 if TYPE_CHECKING:
-    from gdbheapx.copying import Copying, RunningCopy
+    from gdbheapx.app.copying import Copying, RunningCopy
 
 WHOLE, NO_ANSWER, USAGE, FINDING, PARTIAL = 0, 1, 2, 3, 4
 MOST_MOMENTS, PAUSE_S = 9, 0.002
@@ -504,7 +505,7 @@ class CommandRun:
         if table is None or stops.in_stop(reads, session.process) != Reads.COPY:
             self._say_not_copied(session, reads, "its page table cannot be read" if table is None else None)
             return None
-        from gdbheapx.copying import Copying
+        from gdbheapx.app.copying import Copying
 
         try:
             if self.copying is None:

@@ -11,11 +11,11 @@ import signal
 import threading
 from typing import Any, Callable, List, NoReturn, Optional
 
+from gdbheapx.app.direct import debug_directories, open_source
+from gdbheapx.app.gdb_process import BEGUN, CODES, INTERRUPTED, STARTED, STATE
 from gdbheapx.command.output import Screen
 from gdbheapx.common.errors import HeapxError
 from gdbheapx.common.global_options import COMMAND, FD, GLOBALS, SCREEN, GlobalOptions, split_words, unpack_words
-from gdbheapx.direct import debug_directories, open_source
-from gdbheapx.gdb_process import BEGUN, CODES, INTERRUPTED, STARTED, STATE
 from gdbheapx.inferior.base import Target
 from gdbheapx.inferior.gdb import target as gdb_target
 from gdbheapx.inferior.live.tracer import end_with_parent
@@ -102,7 +102,7 @@ def main() -> NoReturn:
 
 def report_crash(out: StandardOutput, command: str, error: BaseException, has_begun: bool) -> None:
     """Report what no one else has caught."""
-    from gdbheapx import runner
+    from gdbheapx.app import runner
 
     name, options = json.loads(command)
     defect = runner.make_internal_error(error, "gdbheapx %s --traceback" % name)
@@ -130,7 +130,7 @@ def serve_command(out: StandardOutput, command: str, status: GdbStatus) -> int:
             raise refusals[0]
         return opened[0]
 
-    from gdbheapx import invocation, runner
+    from gdbheapx.app import invocation, runner
     from gdbheapx.common import budget
 
     parsed = invocation.handed_over(command)
@@ -149,7 +149,8 @@ def serve_command(out: StandardOutput, command: str, status: GdbStatus) -> int:
 
 def start_watchdog(command: str, out: StandardOutput, status: GdbStatus) -> None:
     """Have the watchdog of the native library end gdb where a signal or --max-seconds does not. It was started for this command alone."""
-    from gdbheapx import kernel, runner
+    from gdbheapx import kernel
+    from gdbheapx.app import runner
     from gdbheapx.kernel.common import watchdog
 
     name, options = json.loads(command)
@@ -168,8 +169,9 @@ def start_warming(command: str, out: StandardOutput, status: GdbStatus, is_live:
 
     def warm() -> None:
         try:
-            from gdbheapx import allocators, invocation, runner
+            from gdbheapx import allocators
             from gdbheapx.allocators import discovery
+            from gdbheapx.app import invocation, runner
             from gdbheapx.report import encodings, text
 
             parsed = invocation.handed_over(command)

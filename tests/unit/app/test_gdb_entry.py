@@ -54,6 +54,6 @@ def test_gdb_without_python(tmp_path: Path) -> None:
     )
     fake.chmod(0o755)
     done = subprocess.run(
-        [sys.executable, "-m", "gdbheapx.cli", "--core", "x", "--gdb", str(fake), "arenas"], capture_output=True, text=True, cwd=str(ROOT)
+        [sys.executable, "-m", "gdbheapx", "--core", "x", "--gdb", str(fake), "arenas"], capture_output=True, text=True, cwd=str(ROOT)
     )
     assert done.returncode == 1 and done.stdout == "" and "has no Python" in done.stderr and done.stderr.count("\n") == 1
