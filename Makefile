@@ -67,7 +67,7 @@ compare: ## what this checkout answers against another one, on the same processe
 
 soak: ## 1,000 trims and 1,000 purges of a server that checks itself, 100 purges of redis-server; ROUNDS=N for others; ONLY=looks-redis, ONLY=looks-java: looks alone
 	@$(SETUP) test
-	@$(PYTHON) -m tools.soak $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(ONLY),--only $(ONLY))
+	@$(PYTHON) -m bench.soak $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(ONLY),--only $(ONLY))
 
 $(KERNEL): $(wildcard gdbheapx/kernel/*.[ch])
 	@$(SETUP) demo

@@ -36,7 +36,7 @@ def read(name: str) -> str:
         return file.read()
 
 
-VERSION = re.search(r'__version__ = "([^"]+)"', read(os.path.join("gdbheapx", "__init__.py"))).group(1)  # type: ignore[union-attr]
+VERSION = re.search(r'__version__ = "([^"]+)"', read(os.path.join("gdbheapx", "common", "__init__.py"))).group(1)  # type: ignore[union-attr]
 HOMEPAGE = re.search(r"^Homepage: *(\S+?)/*$", read(os.path.join("debian", "control")), re.MULTILINE)
 """Where the repository can be read; None as long as nobody has said so."""
 

@@ -19,7 +19,7 @@ from engine import Engine, NoEngine
 from images import pip_certificate
 
 ROOT = Path(__file__).resolve().parent.parent
-VERSION = re.search(r'__version__ = "([^"]+)"', (ROOT / "gdbheapx" / "__init__.py").read_text()).group(1)  # type: ignore[union-attr]
+VERSION = re.search(r'__version__ = "([^"]+)"', (ROOT / "gdbheapx" / "common" / "__init__.py").read_text()).group(1)  # type: ignore[union-attr]
 NO_ENGINE = 3
 TAG = "gdbheapx"
 PAGE_SUITE = "bookworm"

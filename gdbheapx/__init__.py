@@ -2,10 +2,11 @@
 
 from typing import TYPE_CHECKING, Any
 
+from gdbheapx.common import __version__
+
 if TYPE_CHECKING:
     from gdbheapx.api import Answer, Block, Blocks, Heap, HeapxError, Problem, UsageError, current, open
 
-__version__ = "1.0.0"
 __all__ = ["Answer", "Block", "Blocks", "Heap", "HeapxError", "Problem", "UsageError", "__version__", "current", "open"]
 
 

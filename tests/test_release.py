@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gdbheapx import __version__
+from gdbheapx.common import __version__
 from tools import make_changelog
 
 pytestmark = pytest.mark.once  # files of the checkout
@@ -48,7 +48,7 @@ def test_a_release(copy: Path) -> None:
     wanted = "## 99.0.0rc1 (%s)\n\n### Added\n\n- `one` does this, and goes on here.\n- Another does that.\n\n### Fixed\n\n- It ended with an error where `x_*` was.\n" % DAY
     assert wanted in text and text.startswith("# Changelog\n")
     assert sorted(path.name for path in (copy / "changelog.d").iterdir()) == ["README.md", "section.md.j2"]
-    assert '__version__ = "99.0.0rc1"' in (copy / "gdbheapx" / "__init__.py").read_text()
+    assert '__version__ = "99.0.0rc1"' in (copy / "gdbheapx" / "common" / "__init__.py").read_text()
     assert '"gdbheapx 99.0.0rc1"' in (copy / "share" / "man" / "man1" / "gdbheapx.1").read_text() and DAY in (copy / "share" / "man" / "man1" / "gdbheapx.1").read_text()
     debian = (copy / "debian" / "changelog").read_text()
     assert debian.startswith("gdbheapx (99.0.0~rc1) unstable; urgency=medium\n\n  * Added: `one` does this, and goes on here.\n")
@@ -120,7 +120,7 @@ def test_what_is_not_to_be_released(copy: Path) -> None:
     assert make(copy, "99.0.0rc1", "--date", DAY).returncode == 0
     committed()
     assert make_release.check(copy) == "99.0.0rc1"
-    package = copy / "gdbheapx" / "__init__.py"
+    package = copy / "gdbheapx" / "common" / "__init__.py"
     package.write_text(make_changelog.VERSION.sub('__version__ = "99.0.0"', package.read_text()))
     committed()
     with pytest.raises(make_release.Refused, match="no section of 99.0.0"):

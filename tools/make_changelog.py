@@ -17,7 +17,7 @@ from typing import Iterator, List, NamedTuple, Optional
 from packaging.version import InvalidVersion, Version
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGE = ROOT / "gdbheapx" / "__init__.py"
+PACKAGE = ROOT / "gdbheapx" / "common" / "__init__.py"
 CHANGELOG = ROOT / "CHANGELOG.md"
 DEBIAN = ROOT / "debian" / "changelog"
 VERSION = re.compile(r'^__version__ = "([^"]+)"$', re.MULTILINE)

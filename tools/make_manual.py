@@ -68,7 +68,7 @@ def released() -> str:
 
 def page() -> str:
     """The whole page."""
-    from gdbheapx import __version__
+    from gdbheapx.common import __version__
 
     loader = jinja2.FileSystemLoader(Path(__file__).parent)
     environment = jinja2.Environment(loader=loader, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, undefined=jinja2.StrictUndefined)

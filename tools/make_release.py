@@ -40,7 +40,7 @@ def check(root: Path) -> str:
         raise Refused("%s is no git checkout; release from a clone" % root)
     if status.stdout:
         raise Refused("the checkout has changes (%s); commit or stash them" % status.stdout.splitlines()[0].strip())
-    match = make_changelog.VERSION.search((root / "gdbheapx" / "__init__.py").read_text())
+    match = make_changelog.VERSION.search((root / "gdbheapx" / "common" / "__init__.py").read_text())
     assert match is not None
     version = match[1]
     waiting = [path for path in (root / "changelog.d").glob("*.md") if path.name != "README.md"]

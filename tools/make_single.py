@@ -143,7 +143,7 @@ def main():
     options = words.parse_args()
     addons = chosen_addons(options.addons)
     destination, sources = options.file, list(modules(addons))
-    version = next(text for name, _, text in sources if name == "gdbheapx").split('__version__ = "')[1].split('"')[0]
+    version = next(text for name, _, text in sources if name == "gdbheapx.common").split('__version__ = "')[1].split('"')[0]
     with open(os.path.join(ROOT, "gdbheapx", "gdbinit.py"), encoding="utf-8") as file:
         gdbinit = file.read()
     with open(destination, "w", encoding="utf-8") as out:

@@ -113,7 +113,7 @@ def dispatch_words(words: List[str]) -> int:
             standby = addon_loader.load_capability("standby", "a watch that takes snapshots")
             return int(standby.stand_by(asked, perform_interruptible))
         if rest[:1] == ["--version"]:
-            from gdbheapx import __version__
+            from gdbheapx.common import __version__
 
             return print_text("gdbheapx %s\n" % __version__)
         if rest[:1] == ["gdbinit"]:

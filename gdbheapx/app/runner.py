@@ -7,14 +7,14 @@ import time
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
-from gdbheapx import __version__, command
+from gdbheapx import command
 from gdbheapx import kernel as kernels
 from gdbheapx.allocators.session import Session
 from gdbheapx.app import place
 from gdbheapx.app.place import IN_GDB, SHELL
 from gdbheapx.command import CommandAnswer, TextStyle
 from gdbheapx.command.output import CannotWrite, Screen, Sink, Spool, Write
-from gdbheapx.common import addon_loader, hints, problems, stops, units
+from gdbheapx.common import __version__, addon_loader, hints, problems, stops, units
 from gdbheapx.common.budget import MOST_STEPS, WORK, Budget, Interrupts, Progress, never_expires
 from gdbheapx.common.errors import HeapxError, Interrupted, Refusal, StopOver, UsageError
 from gdbheapx.common.model import AllocatorInfo, Problem

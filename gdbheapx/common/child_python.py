@@ -8,7 +8,6 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence
 
-import gdbheapx
 from gdbheapx.common.errors import HeapxError
 from gdbheapx.common.global_options import GLOBALS
 from gdbheapx.common.hints import hint_command
@@ -51,7 +50,7 @@ def _program_words() -> List[str]:
     python = [_find_python(), "-I", *(["-B"] if sys.dont_write_bytecode else [])]
     if SINGLE is not None:
         return [*python, SINGLE]
-    root = os.path.dirname(os.path.dirname(os.path.abspath(gdbheapx.__file__)))
+    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     user_site = site.getusersitepackages() if site.ENABLE_USER_SITE else root
     return [*python, "-c", PROGRAM, str(os.getpid()), root, user_site]
 

@@ -18,7 +18,7 @@ import time
 from bisect import bisect_right
 from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Set, Tuple, Union
 
-from gdbheapx import __version__, command
+from gdbheapx import command
 from gdbheapx.allocators import REGISTRY
 from gdbheapx.allocators.records import heap_sum
 from gdbheapx.allocators.session import Session
@@ -26,7 +26,7 @@ from gdbheapx.analysis import pins
 from gdbheapx.analysis.census import owned
 from gdbheapx.analysis.overview import Overview
 from gdbheapx.analysis.reachability.paths import PathStep
-from gdbheapx.common import addon_loader, child_python
+from gdbheapx.common import __version__, addon_loader, child_python
 from gdbheapx.common.catalogue import ADDON_ALLOCATORS
 from gdbheapx.common.errors import HeapxError, error_of_document
 from gdbheapx.common.global_options import GLOBALS, STANDS_BY, split_words, unpack_words

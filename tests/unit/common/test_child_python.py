@@ -10,8 +10,8 @@ from typing import Callable, Dict, List
 
 import pytest
 
-from gdbheapx import __version__, api
-from gdbheapx.common import child_python
+from gdbheapx import api
+from gdbheapx.common import __version__, child_python
 from gdbheapx.common.errors import HeapxError
 from gdbheapx.snapshot import take
 from tests.support.hostile import plant

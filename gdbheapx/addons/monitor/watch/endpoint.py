@@ -14,11 +14,11 @@ import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx import __version__
 from gdbheapx.addons.monitor.memory_group import InContainer
 from gdbheapx.addons.monitor.watch import machine, table
 from gdbheapx.addons.monitor.watch.counters import ProcessCounters
 from gdbheapx.addons.monitor.watch.samples import Sample, Sampler
+from gdbheapx.common import __version__
 from gdbheapx.common.errors import HeapxError
 from gdbheapx.common.problems import CANNOT_LISTEN, MISSING_PACKAGE
 from gdbheapx.report.text import make_printable

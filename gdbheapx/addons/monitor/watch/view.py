@@ -6,14 +6,13 @@ import os
 import time
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx import __version__
 from gdbheapx.addons.monitor.watch import text
 from gdbheapx.addons.monitor.watch.samples import Sample, Watching
 from gdbheapx.addons.monitor.watch.summary import STOPPED, History, Over, Summary
 from gdbheapx.addons.monitor.watch.table import heading_of_figure, list_estimates
 from gdbheapx.addons.monitor.watch.trends import Curves, Point, ReturnedStep, Spread
 from gdbheapx.command.output import OutputFile
-from gdbheapx.common import addon_loader
+from gdbheapx.common import __version__, addon_loader
 from gdbheapx.common.hints import hint_about, write_commands
 from gdbheapx.common.units import count_noun, format_duration, format_number
 from gdbheapx.report.text import DrawnPath, UncutText, format_coordinate, make_printable

@@ -6,8 +6,8 @@ from typing import Any, Callable, Dict, Literal, Optional
 from mcp.server.mcpserver import MCPServer
 from mcp.types import CallToolResult, TextContent, ToolAnnotations
 
-from gdbheapx import __version__
 from gdbheapx.addons.views.agents.answers import LIMIT, Answers, make_error_answer, normalize_address
+from gdbheapx.common import __version__
 
 INSTRUCTIONS = """Where the memory of a process, core or snapshot went: read-only questions about its malloc heap. Begin with report; each
 answer has `next`: calls to make, with their arguments. `for_people` has actions for people alone: say them. A living process is paused

@@ -16,8 +16,8 @@ import uuid
 import warnings
 from typing import Any, Dict, Generator, List, Optional, Sequence, Set, Tuple
 
-from gdbheapx import __version__
 from gdbheapx.addons.views.fleet import run
+from gdbheapx.common import __version__
 from gdbheapx.common.budget import Budget, to_standard_error
 from gdbheapx.common.errors import HeapxError, UsageError
 from gdbheapx.common.global_options import GlobalOptions

@@ -27,7 +27,7 @@ class Popen(subprocess.Popen):
 subprocess.Popen = Popen
 """
 """As a worker's sitecustomize: the look at a core of that name kills the worker, before it begins: it would search no such module."""
-OLDER = "import gdbheapx\ngdbheapx.__version__ = '0.0.1'\n"
+OLDER = "import gdbheapx.common\ngdbheapx.common.__version__ = '0.0.1'\n"
 
 
 def until(fact: Callable[[], object], seconds: float = 60) -> None:

@@ -12,10 +12,9 @@ from typing import Any, List
 
 import pytest
 
-from gdbheapx import __version__
 from gdbheapx.addons.views.fleet import cluster, run
 from gdbheapx.addons.views.fleet.run import prepare_folder
-from gdbheapx.common import child_python
+from gdbheapx.common import __version__, child_python
 from gdbheapx.common.errors import HeapxError
 
 KEY = "key"

@@ -19,11 +19,11 @@ from typing import Callable, Dict, List, Optional, Tuple
 
 from tabulate import tabulate
 
+from bench import soak_looks
 from tests.support import jemallocs, victims
 from tests.support.processes import Builder, Stage
 from tests.support.servers import redis_under_load
 from tests.support.tool import tool_command
-from tools import soak_looks
 
 EVERY = 10
 """A line of progress after so many rounds."""
