@@ -16,8 +16,8 @@ from tools import arrows
 pytestmark = [pytest.mark.once, pytest.mark.first]  # reads the sources
 
 ROOT = Path(__file__).parents[1]
-SHARED = {"common", "arch", "kernel"}
-GROUND = {"common", "arch", "packs"}
+SHARED = {"common", "kernel"}
+GROUND = {"common", "packs"}
 """Below everything else."""
 ENTRY = {"api", "app", "command", "gdbinit"}
 ALLOWED = {
@@ -27,7 +27,6 @@ ALLOWED = {
     "layout": {"inferior", "layout", "packs"},
     "allocators": {"inferior", "allocators"},
     "common": {"common"},
-    "arch": {"arch", "common"},
     "packs": {"packs"},
     "glibc": {"inferior", "layout", "allocators", "glibc"},
     "jemalloc": {"inferior", "layout", "allocators", "jemalloc"},
@@ -307,12 +306,12 @@ def test_allocators_that_are_not_read_stand_in_one_table() -> None:
 
 
 def test_the_seam_is_all_that_is_known_of_targets() -> None:
-    """Above inferior/ only inferior.base is imported; the entry points alone open targets."""
+    """Above inferior/ only inferior.base and what a machine has are imported; the entry points alone open targets."""
     wrong = [
         one
         for one in every_import()
         if one.module.startswith("gdbheapx.inferior.")
-        and not one.module.startswith("gdbheapx.inferior.base")
+        and not one.module.startswith(("gdbheapx.inferior.base", "gdbheapx.inferior.arch"))
         and folder(one.file) not in ENTRY | {"inferior", "actions"}
         and one.file != "allocators/session.py"  # of_process: any other process of the machine
         and not one.file.startswith(("addons/labs/cold/", "addons/labs/short_stop/", "addons/monitor/"))  # act, or read the kernel's counters
@@ -395,6 +394,7 @@ def test_numbers_of_glibc_structs_stand_in_layouts_alone() -> None:
     assert not wrong
 
 
+ARCH = "inferior/arch/"
 OF_A_MACHINE = re.compile(
     r"x86|\bx64|amd64|i386|aarch64|arm64|riscv|powerpc|s390|tpidr|0xC00000|\b(EM|AUDIT_ARCH|NT_386|NT_X86|NT_ARM)_[A-Z0-9]"
     r"|\b[re]([abcd]x|[sb]p|[sd]i|ip|flags)\b|\bfs_base\b|\borig_[er]ax\b|\br(8|9|1[0-5])\b|\b[xyz]mm\d|\"x\d+\"|machine(\.startswith| ==)"
@@ -406,7 +406,7 @@ def test_a_machine_is_known_in_its_file_alone() -> None:
     """Outside arch/, and files of the labs that are named for a machine, no source has its name, a register of it or a number of its ABI."""
     wrong = []
     for path in files():
-        if folder(label(path)) in ("arch", "kernel", "packs") or (folder(label(path)) == "addons/labs" and path.stem in ("__init__", "x86_64", "aarch64")):
+        if label(path).startswith(ARCH) or folder(label(path)) in ("kernel", "packs") or (folder(label(path)) == "addons/labs" and path.stem in ("__init__", "x86_64", "aarch64")):
             continue
         for number, line in enumerate(path.read_text().split("\n"), 1):
             if line.startswith("from gdbheapx.addons.labs.sites.x86_64 import"):  # its file's name
@@ -417,7 +417,7 @@ def test_a_machine_is_known_in_its_file_alone() -> None:
 
 def test_byte_order_is_named_in_one_place() -> None:
     """arch.byte_order, of which a target and an ELF header have theirs; the kernel has its own."""
-    sources = [path for path in files() if folder(label(path)) not in ("arch", "kernel")]
+    sources = [path for path in files() if folder(label(path)) != "kernel" and not label(path).startswith(ARCH)]
     assert not [label(path) for path in sources if re.search(r'"(little|big)" if', path.read_text())]
 
 

@@ -20,9 +20,9 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
 from elftools.elf.elffile import ELFFile
 from elftools.elf.enums import ENUM_E_MACHINE
 
-from gdbheapx.arch import of_elf
 from gdbheapx.common.errors import HeapxError
 from gdbheapx.glibc.detect import STRUCTS
+from gdbheapx.inferior.arch import of_elf
 from gdbheapx.inferior.elf.dwarf import TypeWalk
 from gdbheapx.jemalloc import layouts, traces
 from gdbheapx.layout.pack import SCHEMA, Pack

@@ -18,7 +18,7 @@ import time
 import warnings
 from typing import Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.arch import native_architecture
+from gdbheapx.inferior.arch import native_architecture
 from gdbheapx.inferior.base import Mapping
 from gdbheapx.inferior.elf.file import NT_PRSTATUS
 from gdbheapx.inferior.live import keeper, procfs, tracer

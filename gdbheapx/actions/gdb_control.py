@@ -6,12 +6,12 @@ import signal
 import time
 from typing import Dict, List, Optional, Sequence, Tuple
 
-from gdbheapx.arch import Calling
 from gdbheapx.common import problems
 from gdbheapx.common.budget import NEVER
 from gdbheapx.common.errors import HeapxError
 from gdbheapx.common.hints import hint_about
 from gdbheapx.common.problems import GDB_FAILED
+from gdbheapx.inferior.arch import Calling
 from gdbheapx.inferior.base import CallOutcome, Frame, Module, StoppedThread
 from gdbheapx.inferior.gdb import inferior as gdb_inferior
 from gdbheapx.inferior.gdb.inferior import GdbError

@@ -10,8 +10,8 @@ import re
 from functools import cache
 from typing import Callable, Dict, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.arch import architecture_named
 from gdbheapx.common.errors import UnreadableMemory
+from gdbheapx.inferior.arch import architecture_named
 from gdbheapx.inferior.base import StructType, Target
 from gdbheapx.kernel.glibc.records import Geometry
 from gdbheapx.layout.view import CHAR, INT, U16, UINT, WORD, Field, Shape, Struct, Version, release_has

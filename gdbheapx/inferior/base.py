@@ -8,10 +8,10 @@ from types import MappingProxyType
 from typing import Any, Callable, Dict, FrozenSet, Iterator, List, NamedTuple, Optional, Protocol, Sequence, Set, Tuple, Union
 from typing import Mapping as ReadOnly
 
-from gdbheapx.arch import Architecture, ByteOrder, architecture_named, byte_order
 from gdbheapx.common.budget import Still
 from gdbheapx.common.errors import UnreadableMemory
 from gdbheapx.common.problems import Diagnostic
+from gdbheapx.inferior.arch import Architecture, ByteOrder, architecture_named, byte_order
 
 HUGETLB = "/anon_hugepage"
 """What MAP_HUGETLB | MAP_ANONYMOUS memory is called in /proc/PID/maps (mm/hugetlb.c, fs/hugetlbfs/inode.c)."""

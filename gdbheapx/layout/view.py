@@ -6,7 +6,7 @@ import sys
 from array import array
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
-from gdbheapx.arch import byte_order
+from gdbheapx.inferior.arch import byte_order
 from gdbheapx.inferior.base import Member, StructType, Target, TypeSet
 
 LETTERS = {1: "B", 2: "H", 4: "I", 8: "Q"}

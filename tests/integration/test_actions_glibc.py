@@ -17,7 +17,7 @@ from typing import List
 
 import pytest
 
-from gdbheapx.arch import native_architecture
+from gdbheapx.inferior.arch import native_architecture
 from tests.support.processes import Stage
 from tests.support.tool import TOOL_SECONDS, acted, heapx, in_gdb, tool_command, tool_environment
 from tests.support.victims import (

@@ -15,8 +15,8 @@ from typing import Any, Callable, Dict, List
 
 import pytest
 
-from gdbheapx.arch import native_architecture
 from gdbheapx.glibc import detect
+from gdbheapx.inferior.arch import native_architecture
 from gdbheapx.inferior.live import procfs
 from gdbheapx.inferior.target import open_elf_target
 from tests.support.paths import GDB, ROOT

@@ -7,7 +7,7 @@ from typing import List
 
 import pytest
 
-from gdbheapx.arch import native_architecture
+from gdbheapx.inferior.arch import native_architecture
 from tests.support import jemalloc_states, jemallocs
 from tests.support.processes import Process, Stage
 from tests.support.tool import Outcome, heapx, in_gdb, run, tool_command

@@ -11,7 +11,7 @@ from typing import List, Sequence
 
 import pytest
 
-from gdbheapx.arch import native_architecture
+from gdbheapx.inferior.arch import native_architecture
 from tests.support.gdbserver import Server, remote_answers, resident_figures, without_resident
 from tests.support.glibc import check_identity
 from tests.support.paths import GDB, GDBINIT, ROOT
@@ -122,7 +122,7 @@ def test_doctor_writes_nothing(stage: Stage, live: str, folder: Path) -> None:
 
 ORDERED = """
 import gdb
-from gdbheapx.arch import native_architecture
+from gdbheapx.inferior.arch import native_architecture
 from gdbheapx.inferior.gdb.target import call_in_every_thread, read_register_words
 machine = native_architecture()
 def compare_words(thread):

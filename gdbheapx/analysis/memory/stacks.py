@@ -8,10 +8,10 @@ from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequenc
 from typing import Mapping as ReadOnly
 
 from gdbheapx.analysis.memory.kinds import STACK, MappingPlaces, MemoryOwner
-from gdbheapx.arch import Architecture
 from gdbheapx.common.budget import Budget
 from gdbheapx.common.model import LIKELY
 from gdbheapx.common.ranges import Range, RangeIndex, unite_ranges
+from gdbheapx.inferior.arch import Architecture
 from gdbheapx.inferior.base import Target, Thread
 
 LEAST_PTHREAD_BYTES = 2048

@@ -14,9 +14,9 @@ import struct
 from array import array
 from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.arch import Architecture, ByteOrder, byte_order, of_elf
 from gdbheapx.common.budget import READ_SHIFT, WorkCounter, ends_with_work
 from gdbheapx.common.files import RegularFile
+from gdbheapx.inferior.arch import Architecture, ByteOrder, byte_order, of_elf
 
 PT_LOAD, PT_DYNAMIC, PT_NOTE, PT_PHDR, PT_TLS = 1, 2, 4, 6, 7
 ET_CORE = 4

@@ -12,8 +12,8 @@ from itertools import islice
 from typing import Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
 import gdbheapx.inferior.elf.file as elf
-from gdbheapx.arch import Architecture, Relocations, Unwinding
 from gdbheapx.common.budget import READ_SHIFT, WorkCounter
+from gdbheapx.inferior.arch import Architecture, Relocations, Unwinding
 from gdbheapx.inferior.base import ClassVtable, ObjectCode, StackCall, StackCopy
 
 MASK = (1 << 64) - 1

@@ -7,8 +7,8 @@ import struct
 from typing import Callable, Dict, Iterator, List, Optional, Set, Tuple
 
 import gdbheapx.inferior.elf.file as elf
-from gdbheapx.arch import Relocations
 from gdbheapx.common.budget import READ_SHIFT, WorkCounter, ends_with_work
+from gdbheapx.inferior.arch import Relocations
 
 AT_PHDR, AT_PHNUM, AT_BASE = 3, 5, 7
 DT_NEEDED = 1

@@ -6,11 +6,11 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
 
 import gdb
 
-from gdbheapx.arch import Architecture
 from gdbheapx.common.budget import TooMuchWork
 from gdbheapx.common.errors import HeapxError, UsageError
 from gdbheapx.common.problems import GDB_FAILED, NO_TARGET, SECCOMP_SLEEP, WRONG_FILE, Diagnostic
 from gdbheapx.common.units import count_noun
+from gdbheapx.inferior.arch import Architecture
 from gdbheapx.inferior.base import BulkSource, Module, Symbol, Thread, ThreadLocal, TypeSet
 from gdbheapx.inferior.elf.dwarf import RawMember, RawType, TypeReader, TypeWalk, find_private_prefix
 from gdbheapx.inferior.elf.link_map import AT_PHDR

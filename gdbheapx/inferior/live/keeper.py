@@ -187,8 +187,8 @@ def detach_keeper(*kept: int) -> None:
 
 def serve_keeper_requests(requests: int, answers: int) -> None:
     """Serve requests until the other end is closed."""
-    from gdbheapx.arch import native_architecture
     from gdbheapx.common.errors import HeapxError
+    from gdbheapx.inferior.arch import native_architecture
     from gdbheapx.inferior.live import tracer
     from gdbheapx.inferior.live.tracer import Tracer
 

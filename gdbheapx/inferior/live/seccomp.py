@@ -9,9 +9,9 @@ import struct
 from itertools import islice
 from typing import Dict, FrozenSet, List, NamedTuple, Optional, Sequence, Set, Tuple
 
-from gdbheapx.arch import SystemCalls, native_architecture
 from gdbheapx.common.errors import HeapxError
 from gdbheapx.common.problems import SECCOMP
+from gdbheapx.inferior.arch import SystemCalls, native_architecture
 from gdbheapx.inferior.live import procfs
 
 DISABLED, STRICT, FILTER = 0, 1, 2

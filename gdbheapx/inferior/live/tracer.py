@@ -20,10 +20,10 @@ import time
 from functools import cache
 from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
 
-from gdbheapx.arch import native_architecture
 from gdbheapx.common.budget import SavedHandlers
 from gdbheapx.common.errors import HeapxError
 from gdbheapx.common.problems import ALREADY_TRACED, NOT_PERMITTED, PROCESS_ENDED, SECCOMP
+from gdbheapx.inferior.arch import native_architecture
 from gdbheapx.inferior.elf.file import NT_PRSTATUS
 from gdbheapx.inferior.live import procfs
 from gdbheapx.inferior.live.seccomp import ALLOW, FILTER, LOG, compute_filter_answers, read_seccomp_rules, system_calls

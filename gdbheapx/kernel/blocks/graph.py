@@ -4,10 +4,10 @@ import heapq
 from array import array
 from typing import TYPE_CHECKING
 
-from gdbheapx.arch import byte_order
 from gdbheapx.common.budget import Budget
 from gdbheapx.common.errors import HeapxError
 from gdbheapx.common.problems import OUT_OF_MEMORY
+from gdbheapx.inferior.arch import byte_order
 from gdbheapx.kernel.blocks.packed import Move, PackedGraph, Pieces, pack_pieces, unpack_handle
 from gdbheapx.kernel.blocks.stream import NativeBlocks, join_streams
 from gdbheapx.kernel.common.library import (

@@ -3,8 +3,8 @@
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.split import Split, split_memory
-from gdbheapx.arch import architecture_named
 from gdbheapx.common.model import Claim, MemoryPart
+from gdbheapx.inferior.arch import architecture_named
 from gdbheapx.inferior.base import Mapping, MappingUse, MemoryUse, Module, PageTable, Thread
 from gdbheapx.inferior.live import usage
 from gdbheapx.kernel.common.library import Residency

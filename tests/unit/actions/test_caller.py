@@ -12,8 +12,8 @@ import pytest
 from gdbheapx.actions import call, calling, preflight
 from gdbheapx.actions.calling import ForbiddenCode
 from gdbheapx.allocators.plan import Held, Span, Suspect
-from gdbheapx.arch import architecture_named
 from gdbheapx.common.errors import Busy, HeapxError, OutOfTime, Refusal, UnreadableMemory
+from gdbheapx.inferior.arch import architecture_named
 from gdbheapx.inferior.base import Frame, Mapping, Member, StoppedThread, StructType, TypeSet
 from gdbheapx.jemalloc import plan
 

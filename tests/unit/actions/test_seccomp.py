@@ -9,10 +9,10 @@ from typing import Any, List, Optional, Sequence, Tuple
 
 import pytest
 
-from gdbheapx import arch
 from gdbheapx.actions import preflight as rules
 from gdbheapx.allocators.plan import SystemCall
 from gdbheapx.common.errors import HeapxError, Refusal
+from gdbheapx.inferior import arch
 from gdbheapx.inferior.live import seccomp
 from gdbheapx.inferior.live.seccomp import ALLOW, ERRNO, KILL_PROCESS, KILL_THREAD, LOG, NOTIFY, TRACE, TRAP, SeccompRules
 

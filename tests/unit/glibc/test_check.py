@@ -127,7 +127,7 @@ class FakeTarget:
     """A process of which each thread stands at one of these places, in a system call or not."""
 
     def __init__(self, kind: str, pcs: Sequence[int], system_call: int = GETPID) -> None:
-        from gdbheapx.arch import architecture_named
+        from gdbheapx.inferior.arch import architecture_named
 
         self.kind, self._pcs, self.arch, self._call = kind, pcs, architecture_named("i386:x86-64"), system_call
 

@@ -1,6 +1,6 @@
 """gdbheapx/inferior/core_file.py
 
-Files: arch/aarch64.py, arch/i386.py, inferior/elf/file.py.
+Files: inferior/arch/aarch64.py, inferior/arch/i386.py, inferior/elf/file.py.
 """
 
 import gzip
@@ -13,10 +13,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gdbheapx.arch.aarch64 import NT_ARM_TLS
-from gdbheapx.arch.i386 import NT_386_TLS
 from gdbheapx.common.errors import HeapxError
 from gdbheapx.common.problems import CORE_CUT, CUT_HINT
+from gdbheapx.inferior.arch.aarch64 import NT_ARM_TLS
+from gdbheapx.inferior.arch.i386 import NT_386_TLS
 from gdbheapx.inferior.core_file import CoreFile
 from gdbheapx.inferior.elf.file import ElfFile
 from gdbheapx.inferior.target import open_elf_target

@@ -14,8 +14,7 @@ from typing import Any, Dict, Optional, Tuple
 
 import pytest
 
-from gdbheapx import arch
-from gdbheapx.inferior import core_file
+from gdbheapx.inferior import arch, core_file
 from gdbheapx.inferior.base import Segment
 from gdbheapx.inferior.elf import demangle, images, link_map
 from gdbheapx.inferior.elf.file import PT_LOAD, ElfFile, ProgramHeader

@@ -1,6 +1,6 @@
 """Bits of a pointer that are no address: of a machine, of a living process, of a core; and what reads and users' addresses make of them.
 
-Files: arch/aarch64.py, arch/x86_64.py, command/__init__.py.
+Files: inferior/arch/aarch64.py, inferior/arch/x86_64.py, command/__init__.py.
 """
 
 import struct
@@ -10,7 +10,7 @@ from typing import Any, Dict, Optional
 import pytest
 
 from gdbheapx import command
-from gdbheapx.arch import architecture_named
+from gdbheapx.inferior.arch import architecture_named
 from gdbheapx.inferior.live import procfs, stopper
 from gdbheapx.inferior.target import open_elf_target
 from tests.support.builders.core_file import Piece, build, note

@@ -1,6 +1,6 @@
 """Call frames: what is damaged tells nothing, and no more than that; expressions come to what DWARF says.
 
-Files: arch/aarch64.py, arch/x86_64.py, inferior/elf/images.py.
+Files: inferior/arch/aarch64.py, inferior/arch/x86_64.py, inferior/elf/images.py.
 """
 
 import random
@@ -9,8 +9,8 @@ from typing import Any, Dict, List, Optional
 
 import pytest
 
-from gdbheapx.arch import architecture_named
-from gdbheapx.arch.x86_64 import ARCHITECTURE
+from gdbheapx.inferior.arch import architecture_named
+from gdbheapx.inferior.arch.x86_64 import ARCHITECTURE
 from gdbheapx.inferior.base import StackCopy
 from gdbheapx.inferior.elf import images
 from gdbheapx.inferior.elf.file import ElfFile, read_sleb, read_uleb

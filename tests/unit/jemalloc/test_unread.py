@@ -8,7 +8,7 @@ from typing import Any, List, Optional
 
 import pytest
 
-from gdbheapx import arch
+from gdbheapx.inferior import arch
 from gdbheapx.inferior.base import DebugHint, Mapping, Module, Thread
 from gdbheapx.jemalloc import find, layouts
 from gdbheapx.jemalloc.arenas import JemallocContext

@@ -3,7 +3,7 @@
 from typing import Optional
 
 from gdbheapx.addons.labs.short_stop.machine import Injecting
-from gdbheapx.arch import native_architecture
+from gdbheapx.inferior.arch import native_architecture
 
 
 def find_injecting() -> Optional[Injecting]:

@@ -8,7 +8,7 @@ import struct
 from typing import Callable, List, Optional, Sequence
 
 from gdbheapx.addons.labs.short_stop.machine import ALL_SIGNALS, NO_STACK_FLAGS, Injecting
-from gdbheapx.arch.aarch64 import NAMES, NT_ARM_SVE, SET_HEADER, SVE_REGISTERS, reason_against_call
+from gdbheapx.inferior.arch.aarch64 import NAMES, NT_ARM_SVE, SET_HEADER, SVE_REGISTERS, reason_against_call
 
 AT = {name: place for place, name in enumerate(NAMES)}
 SVC, RET = b"\x01\0\0\xd4", b"\xc0\x03\x5f\xd6"

@@ -20,9 +20,9 @@ from functools import cache, partial
 from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.addons.labs.short_stop import find_injecting
-from gdbheapx.arch import native_architecture
 from gdbheapx.common.errors import HeapxError
 from gdbheapx.common.problems import NO_SHORT_STOP
+from gdbheapx.inferior.arch import native_architecture
 from gdbheapx.inferior.base import Mapping
 from gdbheapx.inferior.elf.file import NT_PRSTATUS
 from gdbheapx.inferior.live import procfs, seccomp, tracer

@@ -15,9 +15,9 @@ from gdbheapx.actions import preflight
 from gdbheapx.addons.labs.short_stop import userfaultfd
 from gdbheapx.allocators.session import Session
 from gdbheapx.app import runner
-from gdbheapx.arch import native_architecture
 from gdbheapx.common.errors import HeapxError, Refusal
 from gdbheapx.common.problems import NO_SHORT_STOP
+from gdbheapx.inferior.arch import native_architecture
 from gdbheapx.inferior.base import Target
 from gdbheapx.inferior.live import procfs, seccomp
 from gdbheapx.inferior.live.stopper import wanted_sets

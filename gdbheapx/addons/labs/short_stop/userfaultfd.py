@@ -19,9 +19,9 @@ from typing import Any, Callable, List, Optional, Tuple
 
 from gdbheapx.actions import preflight
 from gdbheapx.addons.labs.short_stop import find_injecting, injector
-from gdbheapx.arch import native_architecture
 from gdbheapx.common.errors import HeapxError
 from gdbheapx.common.problems import NO_SHORT_STOP, ProblemCode
+from gdbheapx.inferior.arch import native_architecture
 from gdbheapx.inferior.base import Mapping, Target
 from gdbheapx.inferior.live import keeper, procfs, seccomp
 from gdbheapx.kernel.common import watchdog

@@ -4,8 +4,8 @@ import struct
 from typing import Callable, List, Optional, Sequence, Tuple
 
 from gdbheapx.addons.labs.short_stop.machine import ALL_SIGNALS, NO_STACK_FLAGS, Injecting
-from gdbheapx.arch import NT_PRSTATUS
-from gdbheapx.arch.x86_64 import ORDER
+from gdbheapx.inferior.arch import NT_PRSTATUS
+from gdbheapx.inferior.arch.x86_64 import ORDER
 
 AT = {name: place for place, name in enumerate(ORDER)}
 CODE_64 = 0x33

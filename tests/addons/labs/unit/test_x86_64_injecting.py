@@ -11,8 +11,8 @@ import pytest
 
 from gdbheapx.addons.labs.short_stop import find_injecting, injector
 from gdbheapx.addons.labs.short_stop import x86_64 as injecting
-from gdbheapx.arch import native_architecture
-from gdbheapx.arch.x86_64 import ORDER
+from gdbheapx.inferior.arch import native_architecture
+from gdbheapx.inferior.arch.x86_64 import ORDER
 
 CODE, BACK, CLOSE, DESCRIPTOR, MASK = 0x7FFFF7FC1000, 0x7FFFF7C3C050, 3, 17, 0x4002
 FEATURES, STATE_BYTES = 0x2E7, 2696

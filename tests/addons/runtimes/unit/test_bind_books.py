@@ -9,7 +9,7 @@ import pytest
 
 from gdbheapx.addons.runtimes import bind as bind_books
 from gdbheapx.addons.runtimes.bind import Books
-from gdbheapx.arch import architecture_named
+from gdbheapx.inferior.arch import architecture_named
 
 pytestmark = pytest.mark.once  # pure functions
 

@@ -1,6 +1,6 @@
-"""gdbheapx/arch/: each machine's record holds together, and of aarch64 the instructions, system calls and thread states that a call depends on.
+"""gdbheapx/inferior/arch/: each machine's record holds together, and of aarch64 the instructions, system calls and thread states that a call depends on.
 
-Files: arch/arm.py, arch/ppc.py, arch/ppc64.py, arch/riscv64.py, arch/s390x.py, arch/x32.py.
+Files: inferior/arch/arm.py, inferior/arch/ppc.py, inferior/arch/ppc64.py, inferior/arch/riscv64.py, inferior/arch/s390x.py, inferior/arch/x32.py.
 """
 
 import os
@@ -11,9 +11,9 @@ from typing import Any, Dict, Optional, Tuple
 
 import pytest
 
-from gdbheapx import arch
-from gdbheapx.arch import architecture_named
 from gdbheapx.common.errors import Refusal
+from gdbheapx.inferior import arch
+from gdbheapx.inferior.arch import architecture_named
 
 NAMES = sorted(arch.REGISTRY)
 X86_64: Any = arch.architecture_named("i386:x86-64")

@@ -3,7 +3,7 @@
 import struct
 from typing import Mapping, Optional
 
-from gdbheapx.arch import NT_FPREGSET, Architecture, RegisterSet, Relocations, ThreadStorage
+from gdbheapx.inferior.arch import NT_FPREGSET, Architecture, RegisterSet, Relocations, ThreadStorage
 
 NT_386_TLS, NT_X86_XSTATE, NT_PRXFPREG = 0x200, 0x202, 0x46E62B7F
 ORDER = (

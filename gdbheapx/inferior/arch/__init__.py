@@ -249,7 +249,7 @@ def architecture_named(name: str) -> Architecture:
     """Return the architecture with gdb's name for it; an unlisted name gives a record without any knowledge."""
     if name not in REGISTRY:
         return Architecture(name)
-    architecture: Architecture = importlib.import_module("gdbheapx.arch." + REGISTRY[name][2]).ARCHITECTURE
+    architecture: Architecture = importlib.import_module("gdbheapx.inferior.arch." + REGISTRY[name][2]).ARCHITECTURE
     return architecture._replace(name=name)
 
 

@@ -1,6 +1,6 @@
 """x32: programs with 32-bit pointers and the registers of x86-64 (x32 psABI)."""
 
-from gdbheapx.arch import Relocations, ThreadStorage, x86_64
+from gdbheapx.inferior.arch import Relocations, ThreadStorage, x86_64
 
 ARCHITECTURE = x86_64.ARCHITECTURE._replace(
     storage=ThreadStorage(self_words=2),

@@ -9,7 +9,17 @@ The C library keeps the pointer guard in a variable of the dynamic linker, and X
 import struct
 from typing import Callable, Dict, Iterator, Mapping, Optional, Tuple
 
-from gdbheapx.arch import NT_FPREGSET, Architecture, Calling, InSystemCall, RegisterSet, Relocations, SystemCalls, ThreadStorage, Unwinding
+from gdbheapx.inferior.arch import (
+    NT_FPREGSET,
+    Architecture,
+    Calling,
+    InSystemCall,
+    RegisterSet,
+    Relocations,
+    SystemCalls,
+    ThreadStorage,
+    Unwinding,
+)
 
 NT_ARM_TLS, NT_ARM_SVE, NT_ARM_PAC_MASK, NT_ARM_SSVE, NT_ARM_ZA, NT_ARM_GCS = 0x401, 0x405, 0x406, 0x40B, 0x40C, 0x410
 """NT_ARM_PAC_MASK is struct user_pac_mask: that of data, that of code."""

@@ -3,7 +3,17 @@
 import re
 from typing import Callable, Iterator, Optional
 
-from gdbheapx.arch import NT_FPREGSET, Architecture, Calling, InSystemCall, RegisterSet, Relocations, SystemCalls, ThreadStorage, Unwinding
+from gdbheapx.inferior.arch import (
+    NT_FPREGSET,
+    Architecture,
+    Calling,
+    InSystemCall,
+    RegisterSet,
+    Relocations,
+    SystemCalls,
+    ThreadStorage,
+    Unwinding,
+)
 
 NT_X86_XSTATE = 0x202
 EXTENDED = tuple("r%d" % number for number in range(8, 16))

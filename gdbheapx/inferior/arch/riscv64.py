@@ -1,6 +1,6 @@
 """riscv64 (RISC-V ELF psABI; asm/ptrace.h: user_regs_struct; nptl's tls.h)."""
 
-from gdbheapx.arch import Architecture, RegisterSet, Relocations, ThreadStorage
+from gdbheapx.inferior.arch import Architecture, RegisterSet, Relocations, ThreadStorage
 
 ORDER = (
     *("pc", "ra", "sp", "gp", "tp", "t0", "t1", "t2", "s0", "s1", *("a%d" % number for number in range(8))),
