@@ -36,7 +36,7 @@ def test_no_page_names_a_command_that_does_not_exist() -> None:
     assert len(known) >= 9
     for page in PAGES:
         for line in re.findall(r"gdbheapx --(?:pid|core) \S+ (?:--\S+ \S+ )*(\S+)", page.read_text()):
-            assert line.strip("`,.") in known, (page.name, line)
+            assert line.strip("`,.'") in known, (page.name, line)
 
 
 def examples() -> List[Tuple[str, str]]:
