@@ -84,7 +84,7 @@ def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="gdbheapx", description="where the memory of a process or core went", add_help=False)
     add(top, [*shell, *common, *EXTRA])
     commands = top.add_subparsers(dest="command")
-    names = []  # type: List[str]
+    names = []  # type: list[str]
     for one in declared.commands():
         names.append(one.name)
         inner = commands.add_parser(one.name, help=one.summary, description=one.summary, add_help=False)

@@ -23,7 +23,7 @@ CASES = (
     [(state, state, "", "") for state in STATES]
     + [("%s-%s" % (state, tunable), state, "glibc.malloc." + tunable, "") for tunable in TUNED for state in ("one", "seven", "sbrk")]
     + [("static-" + state, state, "", "-static") for state in ("fresh", "one", "seven", "sbrk", "mmapped")]
-)  # type: List[Tuple[str, str, str, str]]
+)  # type: list[tuple[str, str, str, str]]
 KINDS = [(kind, *case) for number, case in enumerate(CASES) for kind in ("live", "core") if number < len(STATES) or (kind == "core") == bool(number % 2)]
 """Each state live and on a core; with each tunable and in static programs one of them, in turn."""
 

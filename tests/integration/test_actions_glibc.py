@@ -133,7 +133,7 @@ def test_busy_and_inlined_threads_keep_their_registers(stage: Stage, live: str) 
 def test_waits_until_malloc_is_left(stage: Stage, live: str) -> None:
     """A thread that is inside malloc when the tool comes, and leaves it soon, is waited for: the call is made then."""
     parked = Parked(start_parked(stage, "malloc"))
-    answers = []  # type: List[Any]
+    answers = []  # type: list[object]
     tool = threading.Thread(target=lambda: answers.append(heapx(["--pid", str(parked.pid)], "trim", "--yes", "--json", "--wait", "500")))
     tool.start()
     until(lambda: status(parked.lwp, "State").startswith("t"), lambda: "the tool does not come", parked.process)

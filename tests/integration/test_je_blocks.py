@@ -96,8 +96,8 @@ def test_sums_however_it_is_set(lasting: Lasting, core: str, conf: str) -> None:
 def check_sums(process: Process, kind: str, counted: bool) -> None:
     """Compare the commands with each other; what only counters tell is null in a build that keeps none."""
     chunks, arenas, bins, tcache, histogram, pins = told(process, kind, *ASKED)
-    sums = defaultdict(int)  # type: Dict[Tuple[int, str], int]
-    counts = Counter()  # type: Dict[str, int]
+    sums = defaultdict(int)  # type: dict[tuple[int, str], int]
+    counts = Counter()  # type: dict[str, int]
     for chunk in listing(chunks):
         sums[chunk["arena"], chunk["status"]] += chunk["size_bytes"]
         counts[chunk["status"]] += 1

@@ -18,7 +18,7 @@ class PlainPins:
     def __init__(self, rows: Sequence[Row], shape: PinShape, key_of: Callable[[Row, int], Key]) -> None:
         self.sums: Sums = {}
         self.returned_bytes = 0
-        self._shape, self._counted = shape, set()  # type: PinShape, set[Any]
+        self._shape, self._counted = shape, set()  # type: PinShape, set[object]
         used = [row[2] == CLASS_USED for row in rows]
         self._keys = {row: key_of(row, sum(used[:place])) for place, row in enumerate(rows) if row[2] not in (CLASS_FREE, CLASS_RESERVE)}
         if shape.rooms:

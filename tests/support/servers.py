@@ -68,7 +68,7 @@ class Redis:
 
     def memory(self) -> Dict[str, int]:
         """What jemalloc told redis of itself; redis asks only now and then, so until it has and nothing changes any more."""
-        told = []  # type: List[Dict[str, int]]
+        told = []  # type: list[dict[str, int]]
         while len(told) < 3 or told[-1]["allocator_allocated"] - told[-3]["allocator_allocated"]:
             lines = (line.split(":") for line in self.ask("INFO", "memory").decode().splitlines() if line.startswith("allocator_"))
             told.append({name: int(value) for name, value in lines if value.isdigit()})
@@ -101,7 +101,7 @@ def redis_asker(redis: Any) -> Any:
     connection = socket.socket(socket.AF_UNIX)
     connection.settimeout(READY_SECONDS)
     connection.connect(str(redis.socket))
-    held = {}  # type: Dict[int, str]
+    held = {}  # type: dict[int, str]
 
     def exchange(*words: str) -> bytes:
         connection.sendall(request(*words))

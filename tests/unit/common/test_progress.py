@@ -21,7 +21,7 @@ class Clock:
 
 def test_nothing_is_said_within_two_seconds_then_less_and_less_often() -> None:
     """A line after 2, 4, 8 seconds, each with what is being done; none without a stage, and one for a long slice."""
-    clock, said = Clock(), []  # type: Clock, List[str]
+    clock, said = Clock(), []  # type: Clock, list[str]
     progress = Progress(said.append, clock)
     for step in range(30):
         clock.now = 100.0 + step
@@ -38,7 +38,7 @@ def test_nothing_is_said_within_two_seconds_then_less_and_less_often() -> None:
 
 def test_a_budget_that_is_asked_says_it() -> None:
     """Whoever asks whether there is time left lets the progress be said."""
-    clock, said = Clock(), []  # type: Clock, List[str]
+    clock, said = Clock(), []  # type: Clock, list[str]
     budget = Budget()
     budget.progress = Progress(said.append, clock)
     budget.progress.stage = "reading"
@@ -59,7 +59,7 @@ def test_without_standard_error_nothing_is_said(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_terminal_has_one_line_that_goes_away() -> None:
     """From two seconds on it is written anew five times a second, and is empty at the end; what was never shown is not wiped."""
-    clock, shown = Clock(), []  # type: Clock, List[str]
+    clock, shown = Clock(), []  # type: Clock, list[str]
     progress = Progress(clock=clock, show=shown.append)
     assert progress.is_on_terminal and not Progress(shown.append).is_on_terminal
     progress.stage = "reading"
@@ -75,7 +75,7 @@ def test_a_terminal_has_one_line_that_goes_away() -> None:
 
 def test_per_cent_and_time_left_of_what_is_measured() -> None:
     """By how long the stage itself has lasted; below 2 % nothing is foretold, and what the stage before has measured is forgotten."""
-    clock, said, done = Clock(), [], [0]  # type: Clock, List[str], List[int]
+    clock, said, done = Clock(), [], [0]  # type: Clock, list[str], list[int]
     progress = Progress(said.append, clock)
     progress.stage = "preparing"
     clock.now += 10
@@ -98,7 +98,7 @@ def test_per_cent_and_time_left_of_what_is_measured() -> None:
 
 def test_that_the_process_runs_again_is_said() -> None:
     """Once it does, behind all else."""
-    clock, said, stopped = Clock(), [], [True]  # type: Clock, List[str], List[bool]
+    clock, said, stopped = Clock(), [], [True]  # type: Clock, list[str], list[bool]
     progress = Progress(said.append, clock)
     progress.has_let_go = lambda: not stopped[0]
     progress.stage = "finding owners"
@@ -114,7 +114,7 @@ def test_that_the_process_runs_again_is_said() -> None:
 
 def test_what_is_measured_goes_on_by_another_name() -> None:
     """`fleet` counts its cores in the name."""
-    clock, said = Clock(), []  # type: Clock, List[str]
+    clock, said = Clock(), []  # type: Clock, list[str]
     progress = Progress(said.append, clock)
     progress.stage = "0 of 4 cores"
     progress.measure(lambda: 1, 4)
@@ -140,7 +140,7 @@ def test_no_line_is_rewritten_where_it_cannot_be(monkeypatch: pytest.MonkeyPatch
 
 def test_the_line_is_as_wide_as_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     """A longer one would not be wiped: it is cut."""
-    written = []  # type: List[bytes]
+    written = []  # type: list[bytes]
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(os, "isatty", lambda descriptor: True)
     monkeypatch.setattr(os, "get_terminal_size", lambda descriptor: os.terminal_size((20, 50)))
