@@ -68,7 +68,7 @@ for line in "\\n".join(pages).splitlines():
         print(line)
 """
 """Lines of help that name a command or an option that is not there."""
-LOADING = ("tests/unit/app/test_help_pages.py", "tests/unit/allocators", "tests/unit/snapshot")
+LOADING = ("tests/unit/command/test_help_pages.py", "tests/unit/allocators", "tests/unit/snapshot")
 """Unit tests of the core that come by addon_loader.py."""
 HINT = re.compile(r"heapx (?:(?:-p|--core|--snapshot) \S+ )?([a-z-]+)")
 """A command as an answer names it."""

@@ -60,22 +60,22 @@ SECONDS = 3600
 WHOLE = (
     "tests/integration/test_accounts.py::test_own_accounts",
     "tests/integration/test_je_accounts.py",
-    "tests/integration/test_mimalloc.py::test_every_block_is_told",
-    "tests/integration/test_tcmalloc.py::test_blocks_and_figures",
-    "tests/integration/test_mu_blocks.py",
+    "tests/addons/allocators/integration/test_mimalloc.py::test_every_block_is_told",
+    "tests/addons/allocators/integration/test_tcmalloc.py::test_blocks_and_figures",
+    "tests/addons/allocators/integration/test_mu_blocks.py",
     "tests/integration/test_leaks.py::test_every_block_is_told_as_it_is",
     "tests/integration/test_actions_glibc.py",
-    "tests/integration/test_injected.py",
+    "tests/addons/labs/integration/test_injected.py",
 )
 """Programs that recorded the truth, of each allocator, live and on a kernel's core; what calls into a process. Half an hour with two processors."""
 TESTS = (
     *("%s[%s]" % (WHOLE[0], name) for name in ("core-one", "live-seven", "core-seven-hugetlb=2", "live-sbrk", "core-fast", "live-static-mmapped")),
     *("tests/integration/test_je_accounts.py::test_every_figure[%s]" % name for name in ("live-preload", "core-preload")),
     *WHOLE[2:4],
-    *("tests/integration/test_mu_blocks.py::test_every_recorded_block_with_what_was_asked_for[%s]" % name for name in ("live-static", "core-shared")),
+    *("tests/addons/allocators/integration/test_mu_blocks.py::test_every_recorded_block_with_what_was_asked_for[%s]" % name for name in ("live-static", "core-shared")),
     WHOLE[5],
     *("tests/integration/test_actions_glibc.py::" + name for name in ("test_trim_gives_back_what_was_predicted", "test_thread_above_the_dynamic_linker")),
-    *("tests/integration/test_injected.py::test_killed_before_each_step[%s-more0]" % name for name in ("read", "nanosleep", "futex", "vectors")),
+    *("tests/addons/labs/integration/test_injected.py::test_killed_before_each_step[%s-more0]" % name for name in ("read", "nanosleep", "futex", "vectors")),
 )
 """A part of them, which takes some seven minutes."""
 

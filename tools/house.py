@@ -277,6 +277,7 @@ def main() -> None:
         print("\n".join("%s %s" % (name, place) for place in places))
     if "--lower" in sys.argv:
         lower_limits(house)
+    print("\n".join("ABOVE ITS LIMIT (tests/size.toml): %s" % line for line in find_excess(house)))
 
 
 if __name__ == "__main__":

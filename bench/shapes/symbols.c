@@ -1,4 +1,4 @@
-/* symbols RECORD: 50 MB of small blocks in a process that has loaded a library with large symbol tables (bench/shapes.py makes it). */
+/* symbols RECORD: 50 MB of small blocks in a process that has loaded a library with large symbol tables (bench/shape_process.py makes it). */
 
 #include "shape.h"
 

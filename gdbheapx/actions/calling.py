@@ -447,5 +447,5 @@ class Cure:
         """Return the outcome for each thread, also for those that could not be cured in time; Refusal if no thread was cured."""
         self.report = self.plan.read()
         if not self.has_cured:
-            raise Refusal("%s (stopped %s)" % (tries.reasons[-1], count_noun(tries.count, "time")), "retry, or wait longer with --wait N")
+            refuse_as_busy(tries)
         return list(self.done.values())

@@ -18,9 +18,10 @@ LITTLE_BYTES = 8 * SMALL_BYTES
 """The same of a heap that mostly is address space alone, and of an allocator that holds 3 MiB when it is hardly used."""
 IN_USE_SHARE = 0.8
 """From this share of a heap on the program has it."""
-MUCH_BYTES = 64 * SMALL_BYTES
-"""From more free memory on 1/MUCH_KEPT_PARTS of the heap is worth a verdict; else KEPT_PERCENT of it."""
-KEPT_PERCENT, MUCH_KEPT_PARTS = 50, 3
+KEPT_PERCENT = 50
+"""From this part of a heap on its free memory is the verdict."""
+MUCH_BYTES, MUCH_KEPT_PARTS = 64 * SMALL_BYTES, 3
+"""More free memory than this is from a smaller part (1/MUCH_KEPT_PARTS) of the heap on."""
 MOST_PARTS = 2
 """One cause is the verdict on the free memory where it explains more than this part (1/MOST_PARTS) of it: blocks in use between,
 unmerged chunks, arenas that threads left."""
@@ -224,7 +225,7 @@ def is_mostly_used(ask: Ask) -> bool:
     return ask(lambda case: case.used >= IN_USE_SHARE * (case.held - case.rounding))
 
 
-def is_much_free(ask: Ask) -> bool:
+def is_much_kept(ask: Ask) -> bool:
     """Return True if the allocator has enough free memory for a verdict."""
     return ask(lambda case: 100 * case.free >= KEPT_PERCENT * case.held) or (
         ask(lambda case: case.free > MUCH_BYTES) and ask(lambda case: MUCH_KEPT_PARTS * case.free >= case.held)
@@ -245,7 +246,7 @@ ALLOCATED, KEPT_BY_MALLOC = "allocated by the program", "free memory that malloc
 USUAL_RULES = (
     VerdictRule(findings.SMALL_HEAP, is_small, "Small"),
     VerdictRule(findings.IN_USE, is_mostly_used, "In use", ALLOCATED),
-    VerdictRule(findings.FREED_AND_HELD, is_much_free, "Kept", KEPT_BY_MALLOC, "free"),
+    VerdictRule(findings.FREED_AND_HELD, is_much_kept, "Kept", KEPT_BY_MALLOC, "free"),
     VerdictRule(findings.PART_HELD, is_rest, "In use", ALLOCATED),
 )
 """Rules for an allocator that has none of its own."""

@@ -372,7 +372,7 @@ GLIBC_RULES = (
         "Small",
     ),
     verdict.VerdictRule(codes.IN_USE, verdict.is_mostly_used, "In use", verdict.ALLOCATED),
-    verdict.VerdictRule(codes.PART_HELD, lambda ask: not verdict.is_much_free(ask), "In use", verdict.ALLOCATED),
+    verdict.VerdictRule(codes.PART_HELD, lambda ask: not verdict.is_much_kept(ask), "In use", verdict.ALLOCATED),
     verdict.VerdictRule(codes.FREE_BETWEEN, verdict.is_fragmented, "Fragmented", "free between blocks in use", "free"),
     verdict.VerdictRule(codes.FREED_AND_HELD, verdict.is_rest, "Kept", verdict.KEPT_BY_MALLOC, "free", (_LEFT, _UNMERGED, _HELD)),
 )

@@ -28,7 +28,7 @@ from gdbheapx.common.verdict import (
     HeapVerdict,
     VerdictRule,
     is_mostly_used,
-    is_much_free,
+    is_much_kept,
     is_rest,
     judge_heap,
     list_ends,
@@ -353,7 +353,7 @@ def _is_fragmented(ask: Ask) -> bool:
 JEMALLOC_RULES = (
     VerdictRule(codes.SMALL_HEAP, _is_small, "Small"),
     VerdictRule(codes.IN_USE, is_mostly_used, "In use", ALLOCATED),
-    VerdictRule(codes.UNUSED_PAGES, is_much_free, "Kept", "free memory that jemalloc keeps", "free"),
+    VerdictRule(codes.UNUSED_PAGES, is_much_kept, "Kept", "free memory that jemalloc keeps", "free"),
     VerdictRule(codes.FREE_REGIONS, _is_fragmented, "Fragmented", "free regions in slabs that used regions keep", "between"),
     VerdictRule(codes.PART_HELD, is_rest, "In use", ALLOCATED),
 )

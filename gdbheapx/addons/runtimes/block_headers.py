@@ -5,7 +5,7 @@ import struct
 from typing import Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.census.containers import MOST_COUNT, FoundContainer, make_container, spare_bytes_beyond
-from gdbheapx.analysis.census.cplusplus import Images
+from gdbheapx.analysis.census.images import Images
 from gdbheapx.analysis.census.world import EXACT, SHAPE, Ask, Length, Recogniser, RuntimeLabels, Signature, World
 from gdbheapx.kernel.blocks.signatures import (
     ADDRESS,

@@ -10,7 +10,7 @@ from array import array
 from bisect import bisect_right
 from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
-from gdbheapx.analysis.census.cplusplus import Images
+from gdbheapx.analysis.census.images import Images
 from gdbheapx.analysis.census.world import EXACT, Ask, Inner, Recogniser, Signature, World, used_blocks
 from gdbheapx.kernel.blocks.signatures import ALL, IN_SET, SIGNED_BYTES, Condition, NumberSet, SignatureRow, split_sized_key
 

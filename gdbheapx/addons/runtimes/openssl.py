@@ -11,7 +11,7 @@ import re
 import struct
 from typing import Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Tuple
 
-from gdbheapx.analysis.census.cplusplus import MOST_DATA_BYTES, Images, constant_ranges
+from gdbheapx.analysis.census.images import MOST_DATA_BYTES, Images, list_constant_ranges
 from gdbheapx.analysis.census.world import EXACT, Ask, Recogniser, Signature, World
 from gdbheapx.kernel.blocks.signatures import (
     ALL,
@@ -156,7 +156,7 @@ def find_openssl_tables(world: World) -> OpenSslTables:
 
 def _find_constants(world: World, images: Images) -> Iterator[ObjectConstants]:
     """Yield all; what an executable at a fixed address never writes to by its file: a core may not even know where that was."""
-    for start, end in constant_ranges(world, images, whole=False):
+    for start, end in list_constant_ranges(world, images, whole=False):
         yield ObjectConstants(images, start, world.read(start, min(end - start, MOST_DATA_BYTES)))
     for _, _, module in world.target.image_ranges():
         for start, data in () if module.base else world.target.file_constants(module):

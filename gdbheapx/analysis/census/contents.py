@@ -7,8 +7,8 @@ from typing import Annotated, Dict, Iterable, Iterator, List, NamedTuple, Option
 
 from gdbheapx.allocators.session import Session
 from gdbheapx.analysis.census import find, registry
-from gdbheapx.analysis.census.cplusplus import Images
 from gdbheapx.analysis.census.find import BEYOND, Census, LabelSet
+from gdbheapx.analysis.census.images import Images
 from gdbheapx.analysis.census.world import EXACT, PLACE, SHAPE, Signature, World
 from gdbheapx.analysis.reachability import heap_graph
 from gdbheapx.analysis.reachability.paths import Namer

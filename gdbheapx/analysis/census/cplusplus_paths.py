@@ -8,7 +8,7 @@ from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Set, Tu
 
 from gdbheapx.allocators.session import Session
 from gdbheapx.analysis.census.containers import ContainerFinder
-from gdbheapx.analysis.census.cplusplus import Images, constant_ranges
+from gdbheapx.analysis.census.images import Images, list_constant_ranges
 from gdbheapx.analysis.census.world import World
 from gdbheapx.analysis.reachability.heap_graph import Reach, find_module_at
 from gdbheapx.analysis.reachability.owners import HeldContainer
@@ -194,7 +194,7 @@ class CppElements:
 
     def __init__(self, world: World, containers: ContainerFinder, keys: CppKeys) -> None:
         self._world, self._containers, self._keys = world, containers, keys
-        self._constants = RangeIndex(constant_ranges(world, world.once(Images)))
+        self._constants = RangeIndex(list_constant_ranges(world, world.once(Images)))
         self.stride = functools.lru_cache(MOST_KNOWN)(self._find_stride)
         self._places: Dict[int, Dict[int, int]] = {}
 

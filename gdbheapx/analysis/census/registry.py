@@ -6,7 +6,7 @@ from typing import Callable, Dict, Iterable, List, NamedTuple, Optional, Sequenc
 
 from gdbheapx.allocators.session import Session
 from gdbheapx.analysis.census import cplusplus, rust
-from gdbheapx.analysis.census.cplusplus import Images, constant_ranges
+from gdbheapx.analysis.census.images import Images, list_constant_ranges
 from gdbheapx.analysis.census.world import PLACE, SHAPE, Ask, Inner, Recogniser, Signature, World
 from gdbheapx.analysis.memory import attribute
 from gdbheapx.analysis.reachability import heap_graph
@@ -65,7 +65,7 @@ OF_MALLOC = ("libc.so", "libc-", "ld-linux", "ld-", "linux-vdso", "[vdso]")
 def find_constant_ranges(world: World) -> List[Tuple[int, int]]:
     """Return the ranges of constants of all objects except the C library, the dynamic linker and the vDSO."""
     images = world.once(Images)
-    spans = ((part, images.span_at(part[0])) for part in constant_ranges(world, images))
+    spans = ((part, images.span_at(part[0])) for part in list_constant_ranges(world, images))
     return [part for part, span in spans if span is not None and not span[2].file_name.startswith(OF_MALLOC)]
 
 

@@ -8,7 +8,7 @@ at one block, and describes those that begin with one; what lies there is shown 
 from collections import Counter
 from typing import Dict, Iterable, List, Optional, Sequence, Tuple
 
-from gdbheapx.analysis.census.cplusplus import Images, constant_ranges
+from gdbheapx.analysis.census.images import Images, list_constant_ranges
 from gdbheapx.analysis.census.world import PLACE, SHAPE, Ask, Recogniser, Signature, World
 from gdbheapx.inferior.base import Module
 from gdbheapx.kernel.blocks.signatures import ALL, AT_LEAST, AT_MOST, IN_RANGES, Condition, NumberSet, SignatureRow, Signed
@@ -40,7 +40,7 @@ class Modules:
     def __init__(self, world: World) -> None:
         self._world, self._images = world, world.once(Images)
         ranges: Dict[Module, List[Tuple[int, int]]] = {}
-        for start, end in constant_ranges(world, self._images) if world.word_bytes == 8 and world.little_endian else ():
+        for start, end in list_constant_ranges(world, self._images) if world.word_bytes == 8 and world.little_endian else ():
             span = self._images.span_at(start)
             if span is not None:
                 ranges.setdefault(span[2], []).append((start, end))
@@ -164,7 +164,7 @@ class TraitObjects(Recogniser):
     def asks(self, world: World) -> Iterable[Ask]:
         """Return rows for an address and a pointer to read-only data, and for two such pairs in an array."""
         images = world.once(Images)
-        ranges = constant_ranges(world, images)
+        ranges = list_constant_ranges(world, images)
         for order, pairs in ((85, 2), (HEADS_ORDER, 1)) if ranges else ():
             conditions: List[Condition] = []
             for at in range(0, 16 * pairs, 16):

@@ -12,7 +12,7 @@ from typing import Any, Dict, List, Optional, Tuple, cast
 import pytest
 
 from gdbheapx.analysis.census import contents, find
-from gdbheapx.analysis.census.cplusplus import Images
+from gdbheapx.analysis.census.images import Images
 from gdbheapx.analysis.census.owned import PageStates
 from gdbheapx.analysis.census.registry import Magic
 from gdbheapx.analysis.census.world import CONTENT, Signature

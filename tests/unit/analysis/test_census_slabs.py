@@ -11,8 +11,9 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, cast
 import pytest
 
 from gdbheapx.analysis.census import find
-from gdbheapx.analysis.census.cplusplus import Arrays, CppClass, CppClasses, CppObjects, drop_range_overlaps
+from gdbheapx.analysis.census.cplusplus import Arrays, CppClass, CppClasses, CppObjects
 from gdbheapx.analysis.census.find import PlaceNames
+from gdbheapx.analysis.census.images import drop_range_overlaps
 from gdbheapx.analysis.census.world import EXACT, PLACE, SHAPE, Signature, World
 from gdbheapx.analysis.reachability import heap_graph
 from gdbheapx.kernel.blocks.signatures import (

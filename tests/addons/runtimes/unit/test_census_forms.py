@@ -13,7 +13,7 @@ import pytest
 from gdbheapx.addons.runtimes.bind import LEAST_BYTES, RECOGNISERS
 from gdbheapx.addons.runtimes.block_headers import Redis, has_sqlite
 from gdbheapx.addons.runtimes.openssl import ANY_VERSION, FIRST_NUMBER, ObjectConstants, find_identifiers, is_bio, is_boring, is_method
-from gdbheapx.analysis.census.cplusplus import Images
+from gdbheapx.analysis.census.images import Images
 from gdbheapx.analysis.census.world import EXACT, Signature, World, order_rows
 from tests.support.plain_signer import PlainSigner
 
