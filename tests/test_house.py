@@ -1,6 +1,7 @@
 """The product's size and its language only get better: figures of tools/house.py against tests/size.toml."""
 
 import ast
+import re
 
 import pytest
 
@@ -23,6 +24,19 @@ def test_no_figure_exceeds_its_limit(measured: house.House) -> None:
 def test_names_of_files_exist(measured: house.House) -> None:
     """Docstrings, comments and documentation name no Python file that does not exist."""
     assert measured.places["stale"] == []
+
+
+PATH = re.compile(r"(?<![\w/.-])(?:tests|tools|bench|docker|gdbheapx|commands|docs)/[\w./-]+\.(?:py|c|h|md|sh|toml)\b")
+NO_PATHS = {"commands/NAME.py", "tests/programs/NAME.c", "docker/__init__.py", "docs/a.md"}
+"""A place for a name, what must not be there, and a page that a test makes."""
+
+
+def test_paths_exist() -> None:
+    """Whatever names a file of the repository by its path names one that is there: sources, tests, tools and pages."""
+    folders = ("gdbheapx", "commands", "tests", "tools", "bench", "docker", "docs")
+    sources = [path for name in folders for path in (house.ROOT / name).rglob("*") if path.suffix in (".py", ".c", ".h", ".md", ".sh")]
+    named = {(name, path.name) for path in [*sources, *house.ROOT.glob("*.md")] if path.name != "CHANGELOG.md" for name in PATH.findall(path.read_text())}
+    assert not [(name, where) for name, where in sorted(named) if name not in NO_PATHS and not (house.ROOT / name).exists()]
 
 
 def test_a_larger_package_is_noticed(measured: house.House) -> None:

@@ -214,7 +214,6 @@ def _count_node(node: ast.AST, source: Source, counts: Dict[str, int], fragments
 
 
 RATCHETS = (
-    "core_python_lines",
     "c_lines",
     "python_files",
     "named_tuples",
