@@ -196,7 +196,8 @@ class GdbControl:
         shown = self.target.arch.in_system_call
         stacks = gdb_inferior.read_stacks(self.target.still.check, shown.number if shown is not None else None)
         names = {thread.lwp: procfs.thread_name(self.pid, thread.lwp) or thread.name for thread in stacks}
-        return [thread._replace(name=names[thread.lwp], system_call=self._system_call(thread)) for thread in stacks]
+        own = (thread for thread in stacks if not procfs.is_kernel_worker(self.pid, thread.lwp, names[thread.lwp]))  # it runs no code here
+        return [thread._replace(name=names[thread.lwp], system_call=self._system_call(thread)) for thread in own]
 
     def _system_call(self, thread: StoppedThread) -> Optional[int]:
         asked, shown = thread.system_call, self.target.arch.in_system_call

@@ -150,9 +150,10 @@ class Sandbox:
 
 
 def threads_of(pid: int) -> List[Tuple[int, str]]:
-    """Every thread with its name, the main thread first."""
+    """Every thread of the program with its name, the main thread first."""
     lwps = sorted(procfs.list_thread_ids(pid), key=lambda lwp: (lwp != pid, lwp))
-    return [(lwp, "thread %d (%s)" % (lwp, procfs.thread_name(pid, lwp) or "?")) for lwp in lwps]
+    named = [(lwp, procfs.thread_name(pid, lwp)) for lwp in lwps]
+    return [(lwp, "thread %d (%s)" % (lwp, name or "?")) for lwp, name in named if not procfs.is_kernel_worker(pid, lwp, name)]
 
 
 # ---------------------------------------------------------------------------------------------------- in a child

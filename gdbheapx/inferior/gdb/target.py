@@ -364,7 +364,8 @@ class GdbTarget(ElfTarget):
     def threads(self) -> Sequence[Thread]:
         if self._threads is None and self.held_by_gdb and self.kind != "core":
             self._names_by_lwp = {thread.lwp: thread.name for thread in self.source.threads()}
-            self._threads = sorted(call_in_every_thread(self._read_thread), key=lambda thread: thread.lwp)  # gdb 16: newest first
+            threads = sorted(call_in_every_thread(self._read_thread), key=lambda thread: thread.lwp)  # gdb 16: newest first
+            self._threads = [row for row in threads if not (self.pid and procfs.is_kernel_worker(self.pid, row.lwp, row.name))]
         return ElfTarget.threads(self)
 
     def _signature_bits(self) -> int:

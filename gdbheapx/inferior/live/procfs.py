@@ -126,6 +126,21 @@ def thread_name(pid: int, lwp: int) -> Optional[str]:
     return None if data is None else data.decode("utf-8", "replace").rstrip("\n")
 
 
+KERNEL_WORKER_NAMES = ("iou-", "vhost-")
+PF_IO_WORKER, PF_USER_WORKER = 0x10, 0x4000
+"""Flags of a task (linux/sched.h), from Linux 5.12 and 6.4: io_uring and vhost make threads of the process that never leave the kernel."""
+
+
+def is_kernel_worker(pid: int, lwp: int, name: Optional[str]) -> bool:
+    """Return whether a thread of the process runs in the kernel alone (io_uring, vhost): it has no stack, no thread-local storage and no
+    cache of an allocator, and its registers are a copy of its maker's. The flags alone do not suffice: older kernels use these bits otherwise.
+    """
+    if name is None or not name.startswith(KERNEL_WORKER_NAMES):
+        return False
+    fields = (slurp_file("/proc/%d/task/%d/stat" % (pid, lwp)) or b"").rpartition(b")")[2].split()
+    return len(fields) > 6 and bool(int(fields[6]) & (PF_IO_WORKER | PF_USER_WORKER))
+
+
 def is_over(pid: int, lwp: int) -> bool:
     """The thread has ended: a zombie, as a main thread stays until all others have ended too."""
     return (slurp_file("/proc/%d/task/%d/stat" % (pid, lwp)) or b") X").rpartition(b")")[2].split()[:1] in ([b"Z"], [b"X"])

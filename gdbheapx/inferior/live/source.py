@@ -489,7 +489,9 @@ class LiveSource(TargetSource):
         return self._as_it_was("threads", lambda: self._name_threads(procfs.list_thread_ids(self._pid)))
 
     def _name_threads(self, lwps: Iterable[int]) -> List[base.Thread]:
-        return [base.Thread(lwp, procfs.thread_name(self._pid, lwp), None, None, None) for lwp in lwps]
+        """The program's own threads: workers of the kernel have nothing of an allocator, and no registers of their own."""
+        named = [(lwp, procfs.thread_name(self._pid, lwp)) for lwp in lwps]
+        return [base.Thread(lwp, name, None, None, None) for lwp, name in named if not procfs.is_kernel_worker(self._pid, lwp, name)]
 
     def environment_variable(self, name: str) -> Optional[str]:
         place, prefix = procfs.find_words_range(self._pid, procfs.ENVIRONMENT), name.encode() + b"="

@@ -243,3 +243,21 @@ def test_zeros_are_no_copies() -> None:
 def test_no_copies(text: str, words: List[str]) -> None:
     """Pages that both share, and a process that has run a program since, even the same one."""
     assert compare(text, *words) is None
+
+
+@pytest.mark.parametrize(
+    "name, flags, expected",
+    [
+        ("iou-wrk-31951", 4210768, True),  # Linux 6.18: PF_IO_WORKER, PF_USER_WORKER and two that each fork sets
+        ("iou-sqp-4711", 0x10, True),
+        ("vhost-4711", 0x4000, True),
+        ("mariadbd", 4194368, False),
+        ("iou-wrk-1", 4194368, False),  # a program may call a thread of its own so
+        ("CPU 0/KVM", 0x10, False),  # Linux 4.19: PF_VCPU
+        (None, 0x10, False),  # it has ended
+    ],
+)
+def test_kernel_workers(monkeypatch: pytest.MonkeyPatch, name: Optional[str], flags: int, expected: bool) -> None:
+    """Threads of io_uring and vhost are no threads of the program: flags and name together tell."""
+    monkeypatch.setattr(procfs, "slurp_file", lambda path: b"371 (iou) wrk) S 1 31916 27384 0 -1 %d 0 0 0\n" % flags)
+    assert procfs.is_kernel_worker(4711, 371, name) is expected
