@@ -579,11 +579,10 @@ def list_jemalloc_effects(
     def make_setting(options: str) -> str:
         return conditions.names.setting(options) + (" (added to its present value)" if is_set else "")
 
-    unused = add_values(arena.reclaimable_resident_bytes for arena in arenas)
     free, most = add_values((sum_jemalloc_free(arenas), ends_bytes)), add_values((_unused_bytes(arenas), ends_bytes))
     return [
-        _predict_decay(arenas, unused, most, make_setting(DECAY_NONE.value)),
-        _predict_background(arenas, conditions, unused, most, make_setting(BACKGROUND.value)),
+        _predict_decay(arenas, most, make_setting(DECAY_NONE.value)),
+        _predict_background(arenas, conditions, most, make_setting(BACKGROUND.value)),
         _predict_arenas(arenas, free, regions_bytes, make_setting(ONE_ARENA.value)),
         _predict_caches(arenas, free, add_values((most, regions_bytes)), make_setting(NO_TCACHE.value)),
         effect_of_restart(free),
@@ -627,17 +626,18 @@ def _list_causes(arenas: Sequence[JemallocArena]) -> Sequence[str]:
     return (findings.PURGED_BY_CALLS,)
 
 
-def _predict_decay(arenas: Sequence[JemallocArena], unused: Optional[int], most: Optional[int], setting: str) -> Effect:
+def _predict_decay(arenas: Sequence[JemallocArena], most: Optional[int], setting: str) -> Effect:
     times = [time for arena in arenas for time in (arena.dirty_decay_ms, arena.muzzy_decay_ms)]
     if times and not any(time is None or time for time in times):
         return in_force("decay", setting, "both decay times are 0 in every arena")
     why = "dirty and muzzy pages in RAM; at most unwritten ends of large blocks, too; free regions in slabs stay"
     cost = "a system call for each freed extent, and page faults for memory that is used again"
-    return Effect("decay", setting, BOUNDED, unused, most, why, cost, acts_on_bytes=unused, by=DECAY_NONE, causes=_list_causes(arenas))
+    least, acts_on = add_values(arena.reclaimable_resident_bytes for arena in arenas), _unused_bytes(arenas)
+    return Effect("decay", setting, BOUNDED, least, most, why, cost, acts_on_bytes=acts_on, by=DECAY_NONE, causes=_list_causes(arenas))
 
 
 def _predict_background(
-    arenas: Sequence[JemallocArena], conditions: JemallocConditions, unused: Optional[int], most: Optional[int], setting: str
+    arenas: Sequence[JemallocArena], conditions: JemallocConditions, most: Optional[int], setting: str
 ) -> Effect:
     if conditions.background_enabled:
         return in_force("background-threads", setting, "background threads are on")
@@ -645,8 +645,8 @@ def _predict_background(
         return in_force("background-threads", setting, "they were asked for at the start, and the program or a fork turned them off")
     why = "dirty and muzzy pages go by time: at most all of them, and unwritten ends of large blocks"
     cost = "up to one thread for each CPU, which wakes to purge"
-    by, causes = BACKGROUND, _list_causes(arenas)
-    return Effect("background-threads", setting, BOUNDED, 0, most, why, cost, may_peak=True, acts_on_bytes=unused, by=by, causes=causes)
+    by, causes, acts_on = BACKGROUND, _list_causes(arenas), _unused_bytes(arenas)
+    return Effect("background-threads", setting, BOUNDED, 0, most, why, cost, may_peak=True, acts_on_bytes=acts_on, by=by, causes=causes)
 
 
 def _predict_caches(arenas: Sequence[JemallocArena], free: Optional[int], kept: Optional[int], setting: str) -> Effect:

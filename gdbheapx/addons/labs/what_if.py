@@ -100,6 +100,7 @@ def _predict_settings(session: Session) -> WhatIf:
     is_live = use is not None and use.measure == "resident"
     uses: Sequence[MappingUse] = use.mappings if use is not None and is_live else ()
     rss = sum(one.resident_bytes for one in uses) if is_live else None
+    present = sum(row.resident_bytes for row in use.mappings) if use is not None else None
     peak = use.peak_bytes if use is not None and is_live else None
     found: List[Tuple[Optional[str], Effect]] = []
     for heap in session.heaps.all():
@@ -120,7 +121,7 @@ def _predict_settings(session: Session) -> WhatIf:
     ignores = target.ignores_environment()
     even = _even_bytes(rss, page if any(one.huge_bytes for one in uses) else 0) if rss is not None else None
     heeded = [(allocator, effect) for allocator, effect in found if not ignores or effect.code in WITHOUT_VARIABLE]
-    settings = [make_outcome(allocator, effect, rss, peak, even) for allocator, effect in heeded]
+    settings = [make_outcome(allocator, effect, rss, peak, even, present) for allocator, effect in heeded]
     return WhatIf(rss, peak, sorted(settings, key=rank_outcome), even, ignores)
 
 
@@ -142,8 +143,12 @@ def _even_bytes(rss: int, page_bytes: int) -> int:
     return EVEN_BYTES + rss // EVEN_SHARE + page_bytes * page_bytes // 8
 
 
-def make_outcome(allocator: Optional[str], effect: Effect, rss: Optional[int], peak: Optional[int], even: Optional[int]) -> Outcome:
-    """The memory that a process would have with a setting."""
+def make_outcome(
+    allocator: Optional[str], effect: Effect, rss: Optional[int], peak: Optional[int], even: Optional[int], present: Optional[int] = None
+) -> Outcome:
+    """The memory that a process would have with a setting. `present`: the bytes of all its memory, of a core those in the file: a setting
+    that acts on little of them is not worth a change.
+    """
     least, most = effect.least_bytes, effect.most_bytes
     if effect.may_peak and least is not None:
         least = None if rss is None or peak is None else min(least, 0) + rss - peak
@@ -152,7 +157,7 @@ def make_outcome(allocator: Optional[str], effect: Effect, rss: Optional[int], p
         low = None if most is None else max(0, rss - most - even)
         high = None if least is None else rss - least + even
     measured = None
-    is_large = (effect.acts_on_bytes or 0) * LEAST_PART >= (rss or 1 << 20)
+    is_large = (effect.acts_on_bytes or 0) * LEAST_PART >= (rss or present or 1 << 20)
     if effect.by is not None and not effect.is_in_force and is_large:  # saved where the same cause kept the memory
         measured = saved_percent(effect.by, effect.causes) or None
     return Outcome(
@@ -199,9 +204,9 @@ def _describe_outcome(one: Outcome, rss: int) -> Sentence:
 
 
 def _predict_returned(session: Session, heap: AllocatorInstance) -> List[Effect]:
-    """Return the memory that the heap gives back on request (trim, purge); nothing if the call would be refused."""
+    """Return the memory that the heap gives back on request (trim, purge); nothing if the call would be refused, as on a core."""
     way = heap.returning
-    if way is None or not session.heaps.dry_run(heap):
+    if way is None or session.target.kind == "core" or not session.heaps.dry_run(heap):
         return []
     resident = heap.would_return(ALL).predicted.resident_bytes
     why = "whole free pages that are in RAM"

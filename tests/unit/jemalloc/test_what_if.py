@@ -34,6 +34,14 @@ def test_ends_of_what_options_save() -> None:
     assert told(arena(60))["decay"].most_bytes == 23 + 7 and told(arena(60))["decay"].least_bytes is None
 
 
+@pytest.mark.parametrize("resident, expected", [(15, 15), (None, 20 + 3)])
+def test_unused_pages_are_acted_on_where_it_is_not_known_which_are_in_ram(resident: Any, expected: int) -> None:
+    """A core has them all, and its answer is that of the process: the low end alone is unknown there."""
+    found = told(arena(60, resident=resident))
+    assert [found[code].acts_on_bytes for code in ("decay", "background-threads")] == [expected, expected]
+    assert found["decay"].least_bytes == resident
+
+
 def test_what_the_variable_has_is_kept() -> None:
     """Under the build's own name."""
     assert told(arena(60))["thread-caches"].setting == "_RJEM_MALLOC_CONF=tcache:false"

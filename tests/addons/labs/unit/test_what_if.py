@@ -17,6 +17,7 @@ from gdbheapx.addons.labs.what_if import (
     _even_bytes,
     _in_ram,
     _predict_other_allocators,
+    _predict_returned,
     _with_returned_by_call,
     best,
     make_outcome,
@@ -60,6 +61,21 @@ def test_unknown_stays_unknown() -> None:
     """A core does not tell RSS; an end that is not known is no figure."""
     assert make_outcome("x", effect(0, MIB), None, None, None)[4:8] == (0, MIB, None, None)
     assert make_outcome("x", effect(None, MIB), 64 * MIB, None, 0).then_most_bytes is None
+
+
+def test_a_core_weighs_a_setting_by_the_memory_in_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """1/32 of it, as of RSS: 100 KiB in caches of 200 MiB are no reason for a change, neither of the process nor of its core."""
+    monkeypatch.setattr(measured, "CASES", [Case(TCACHE_COUNT.text, codes.THREAD_CACHES, 100, 24)])
+    few, many = tried(TCACHE_COUNT, codes.THREAD_CACHES, 100 << 10), tried(TCACHE_COUNT, codes.THREAD_CACHES, 20 * MIB)
+    assert [make_outcome("x", one, None, None, None, 200 * MIB).is_advised for one in (few, many)] == [False, True]
+    assert [make_outcome("x", one, 200 * MIB, None, 0).is_advised for one in (few, many)] == [False, True]
+
+
+def test_nothing_is_called_in_a_core() -> None:
+    """A row with `trim` or `purge` would be advice that is refused."""
+    heaps = SimpleNamespace(dry_run=lambda heap: pytest.fail("asked"))
+    session, heap = SimpleNamespace(target=SimpleNamespace(kind="core"), heaps=heaps), SimpleNamespace(returning=object())
+    assert _predict_returned(session, heap) == []  # type: ignore[arg-type]
 
 
 def test_what_is_in_force_changes_nothing() -> None:
