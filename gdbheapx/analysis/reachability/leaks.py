@@ -18,6 +18,8 @@ LARGE_SHARE = 0.05
 """Of all that is leaked: a container with so much is a row of its own; smaller ones of one sort are one together."""
 MOST_ROOTS = 20_000
 """Leak roots that are looked at, those with most bytes."""
+LEAST_MAPPING_BYTES = 4096
+"""The smallest page. Less is the rest of a page whose other part is known: behind the main thread's storage, for example."""
 MOST_BELOW, MOST_POINTERS = 64, 64
 """Blocks between a root and a container, and pointers of each that are followed."""
 
@@ -185,7 +187,7 @@ def find_leaks(reach: Reach, interior_holds: bool, sums: Sequence[NativeSum], na
     holding = list_held_rules(interior_holds)
     lost = []  # mappings outside the heaps that no pointer leads to
     for place, node in enumerate(reach.regions.nodes, reach.numbers.blocks):
-        if reach.graph.evidence(place) in (FROM_MAPPING, LEAKED):
+        if reach.graph.evidence(place) in (FROM_MAPPING, LEAKED) and node.end - node.start >= LEAST_MAPPING_BYTES:
             lost.append(LostMapping(TargetAddress(node.start), node.end - node.start, node.resident_bytes, node.use.mapping.name))
     maybe = {EVIDENCE[rule]: sums[rule] for rule in range(LEAKED) if rule not in holding and sums[rule].blocks}
     held, unsure = (
