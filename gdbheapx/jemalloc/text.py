@@ -40,7 +40,7 @@ from gdbheapx.jemalloc.records import (
 from gdbheapx.jemalloc.verdict import JemallocVerdictFigures
 
 _PURGE = "returns the unused pages of every arena to the OS now"
-_DEFRAGMENT = "moves values together, if redis was built with its own jemalloc (Debian's was not)"
+_DEFRAGMENT = "moves values together"
 _PROGRAMS = {
     "redis-server": "redis-cli",
     "redis-check-rdb": "redis-cli",  # Debian's redis-server is a link to it
@@ -63,8 +63,13 @@ def _find_client(modules: Sequence[Module]) -> Optional[str]:
 
 
 def suggest_defragment(modules: Sequence[Module]) -> Optional[str]:
-    """The program's own way to move its blocks together; None if it has none that is known here."""
-    return StepSentence("redis-cli CONFIG SET activedefrag yes", _DEFRAGMENT) if _find_client(modules) is not None else None
+    """The program's own way to move its blocks together; None if it has none that is known here, or would refuse: Redis does it with the
+    jemalloc of its own source alone, which is linked into it, and not with a library's (Debian).
+    """
+    client = _find_client(modules)
+    if client is None or any(module.file_name.startswith("libjemalloc.") for module in modules):
+        return None
+    return StepSentence("%s CONFIG SET activedefrag yes" % client, _DEFRAGMENT)
 
 
 def suggest_program_purge(modules: Sequence[Module], purgeable_bytes: Optional[int] = None) -> Optional[str]:

@@ -455,6 +455,12 @@ JEMALLOC = {
         steps(codes.PART_HELD, programs=["/usr/bin/redis-server"], state=conditions(background_running=1), dirty_bytes=50 * MB, free_regions_bytes=50 * MB),
         ["decay", "redis-cli MEMORY PURGE", "bins", "redis-cli CONFIG SET activedefrag yes", "chunks --histogram"],
     ),
+    "steps, redis with a library's jemalloc": Case(
+        steps(codes.FREE_REGIONS, programs=["/usr/bin/redis-check-rdb", "/usr/lib/x86_64-linux-gnu/libjemalloc.so.2"], free_regions_bytes=50 * MB), ["bins"]
+    ),
+    "steps, valkey": Case(
+        steps(codes.FREE_REGIONS, programs=["/usr/bin/valkey-server"], free_regions_bytes=50 * MB), ["bins", "valkey-cli CONFIG SET activedefrag yes"]
+    ),
     "steps, fragmented": Case(steps(codes.FREE_REGIONS), ["bins"]),
     "steps, leak": Case(steps(codes.IN_USE), ["chunks --histogram", "chunks --status used --sort size", "MALLOC_CONF=prof:true"]),
     "steps, a leak that is profiled": Case(steps(codes.IN_USE, state=conditions(prof=True)), ["chunks --histogram", "chunks --status used --sort size", "profile -o heap.prof"]),
