@@ -67,7 +67,12 @@ _LIVE: Dict[str, Tuple[Union[StepSentence, str], ...]] = {
     ),
     "CPython": (StepSentence("tracemalloc", "started in the program shows which code made the objects"),),
     "GCC": (StepSentence("-fmem-report", "makes the compiler show, when it finishes, what used the memory"),),
-    "MariaDB": (StepSentence("SHOW ENGINE INNODB STATUS", "shows the buffer pool; innodb_buffer_pool_size bounds it"),),
+    "MariaDB": (
+        StepSentence("SHOW ENGINE INNODB STATUS", "shows the buffer pool; innodb_buffer_pool_size bounds it"),
+        StepSentence(
+            "SHOW VARIABLES LIKE '%buffer_size'", "shows the others: innodb_log_buffer_size, key_buffer_size, aria_pagecache_buffer_size"
+        ),
+    ),
     "PostgreSQL": (
         StepSentence(
             "SELECT * FROM pg_shmem_allocations", "shows what the shared memory is used for; SHOW shared_buffers its largest part"

@@ -261,7 +261,11 @@ GCC = KnownRuntime(  # cc1plus 12
     rest="trees and RTL (its garbage-collected heap)",
 )
 
-MARIADB = KnownRuntime("MariaDB", ("mariadbd", "mysqld"), shapes=(MappingShape("InnoDB buffer pool", min_bytes=4 * MIB, sure=GUESS),))
+MARIADB = KnownRuntime(  # 10.11: what my_large_malloc() maps: pool and log of InnoDB, page cache of Aria, key buffer of MyISAM
+    "MariaDB",
+    ("mariadbd", "mysqld"),
+    shapes=(MappingShape("buffers of InnoDB, Aria and MyISAM", min_bytes=4 * MIB, sure=GUESS),),
+)
 
 POSTGRES = KnownRuntime("PostgreSQL", ("postgres",), shared=(("/dev/zero", "shared_buffers and its other shared memory"),))
 
