@@ -161,11 +161,16 @@ def read_decay_clock(context: JemallocContext, decays: Sequence[ArenaDecay]) -> 
 
 
 def measure_overdue_ns(decay: DecayState, clock: DecayClock) -> Optional[int]:
-    """Return how long ago the current interval should have ended; 0 while it runs; None if unknown, or without gradual decay."""
-    now_ns, _ = clock
+    """Return how long ago the current interval should have ended; 0 while it runs; None if unknown, or without gradual decay. A core's clock
+    may be long past its lower bound: it never shows that an interval still ran.
+    """
+    now_ns, is_exact = clock
     if now_ns is None or decay.deadline_ns is None or (decay.time_ms or 0) <= 0:
         return None
-    return max(0, now_ns - decay.deadline_ns) if decay.pages != 0 else 0  # nothing is late where there is nothing
+    if decay.pages == 0:  # nothing is late where there is nothing
+        return 0
+    late_ns = now_ns - decay.deadline_ns
+    return late_ns if late_ns > 0 else 0 if is_exact else None
 
 
 PURGED, IDLE, DEGRADED, UNPURGED = "purged", "idle", "degraded", "unpurged"

@@ -636,9 +636,7 @@ def _predict_decay(arenas: Sequence[JemallocArena], most: Optional[int], setting
     return Effect("decay", setting, BOUNDED, least, most, why, cost, acts_on_bytes=acts_on, by=DECAY_NONE, causes=_list_causes(arenas))
 
 
-def _predict_background(
-    arenas: Sequence[JemallocArena], conditions: JemallocConditions, most: Optional[int], setting: str
-) -> Effect:
+def _predict_background(arenas: Sequence[JemallocArena], conditions: JemallocConditions, most: Optional[int], setting: str) -> Effect:
     if conditions.background_enabled:
         return in_force("background-threads", setting, "background threads are on")
     if conditions.background_asked:

@@ -184,6 +184,15 @@ def test_time(version: Any) -> None:
     assert decay.read_decay_clock(world.context, found) == (MADE + 2, False)
 
 
+@pytest.mark.parametrize(
+    "now_ns, is_exact, pages, expected",
+    [(MADE + 90 * SECOND, True, 7, 0), (MADE + 90 * SECOND, False, 7, None), (MADE + 90 * SECOND, False, 0, 0), (MADE + 99 * SECOND, False, 7, 9 * SECOND - INTERVAL)],
+)
+def test_a_core_never_shows_that_pages_are_in_time(now_ns: int, is_exact: bool, pages: int, expected: Optional[int]) -> None:
+    """Its clock is the latest time that was noted, often that of the same arena: what is not overdue by it may be so since hours."""
+    assert decay.measure_overdue_ns(state(pages=pages), (now_ns, is_exact)) == expected
+
+
 def test_an_unreadable_arena() -> None:
     """An arena that cannot be read is reported and the others are there."""
     world = filled((5, 2, 1))
