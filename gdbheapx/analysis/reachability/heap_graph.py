@@ -103,7 +103,7 @@ class HeldByField(NamedTuple):
     """That all of them lead to directly."""
     bytes: Annotated[int, Column("bytes", BYTES)]
     garbage_bytes: Annotated[int, Column("of garbage", BYTES, shown=IF_ANY)]
-    """Of blocks that only garbage holds."""
+    """Of blocks that only garbage holds: what else leads there, such as a library to its own memory, keeps them."""
     retained_bytes: Annotated[Optional[int], Column("retained", BYTES, shown=IF_ANY)]
     """What only this field keeps alive; None where owners were not looked for."""
     block_bytes: Annotated[Optional[int], Column("size", BYTES, shown=IF_ANY, goes=5)] = None
@@ -113,8 +113,8 @@ class HeldByField(NamedTuple):
 def measure_fields(
     graph: Graph, blocks: int, heaps: Sequence[ManagedHeap], retained: Callable[[ManagedField], Optional[int]]
 ) -> List[HeldByField]:
-    """Return a row for each field that leads to blocks, the largest first. `blocks`: how many the graph has; `retained`: what only a field
-    keeps alive.
+    """Return a row for each field that leads to blocks, the largest first. `graph`: after mark(); `blocks`: how many it has; `retained`:
+    what only a field keeps alive.
     """
     rows = []
     for runtime, field in ((heap.runtime, field) for heap in heaps for field in heap.fields):
@@ -133,7 +133,7 @@ def measure_fields(
             collectable_objects=field.collectable_objects,
             blocks=len(sizes) + len(lost_sizes),
             bytes=sum(sizes) + sum(lost_sizes),
-            garbage_bytes=sum(lost_sizes),
+            garbage_bytes=sum(size for block, size in zip(sorted(lost), lost_sizes) if graph.evidence(block) == LEAKED),
             retained_bytes=retained(field),
             block_bytes=all_sizes.pop() if len(all_sizes) == 1 else None,
         )

@@ -16,13 +16,13 @@ from gdbheapx.analysis.memory import attribute
 from gdbheapx.analysis.memory.attribute import Attribution, HeldMemory
 from gdbheapx.analysis.memory.kinds import GIB, KIB, RUNTIMES, KnownRuntime, MappingPlaces, MappingShape
 from gdbheapx.analysis.memory.stacks import WORD, ControlBlocks
-from gdbheapx.analysis.reachability.heap_graph import GraphNode
+from gdbheapx.analysis.reachability.heap_graph import GraphNode, ManagedField, ManagedHeap, measure_fields
 from gdbheapx.analysis.reachability.leaks import LeakGroup, Leaks
 from gdbheapx.analysis.reachability.paths import NodeNames
 from gdbheapx.common.budget import Budget
 from gdbheapx.common.model import TargetAddress
 from gdbheapx.inferior.base import Mapping, MappingUse
-from gdbheapx.kernel.blocks.graph import NativeSum
+from gdbheapx.kernel.blocks.graph import LEAKED, RULE_START, NativeSum
 from gdbheapx.report import reach_text
 
 pytestmark = pytest.mark.once  # pure functions
@@ -202,3 +202,16 @@ def test_leaks_name_what_agrees(blocks: Sequence[int], gone: Optional[int], name
     said = [str(line) for line in reach_text.make_leaks_page(answer, None) if "unloaded" in str(line)]
     assert [line.count("MiB") for line in said] == [named][: named > 0]
     assert reach_text.make_leaks_data(answer, None, None)["unloaded_libraries"] == gone
+
+
+def test_garbage_holds_what_nothing_else_leads_to() -> None:
+    """A buffer of Java's without a Cleaner may show a library's own memory: that the buffer is garbage loses nothing of it."""
+    evidence = {0: RULE_START, 1: LEAKED, 2: RULE_START}  # in use by an object; by garbage alone; by garbage, and held by the library
+    graph: Any = SimpleNamespace(
+        find=lambda word: (word >> 8, word & 0xFF) if word >> 8 in evidence else None,
+        blocks=lambda ids: [(one << 8, 100 << one) for one in ids],
+        evidence=evidence.__getitem__,
+    )
+    field = ManagedField("Buffer.address", [0x0], [0x9000], object_count=3, garbage_objects=2, lost_words=[0x100, 0x200, 0x0])
+    row = measure_fields(graph, len(evidence), [ManagedHeap("Java", "libjvm.so", None, [field])], lambda field: None)[0]
+    assert (row.blocks, row.bytes, row.garbage_objects, row.garbage_bytes) == (3, 700, 2, 200)
