@@ -22,6 +22,11 @@ POOL_SIZES = (16 << 10, 4 << 10)
 HEADER = struct.Struct("<IIQQQIIII")
 """struct pool_header on 64-bit machines."""
 MAX_CLASS = 32
+RUBY_PAGE_SIZES = (64 << 10, 16 << 10)
+"""gc.c: HEAP_PAGE_SIZE of Ruby 3.2 and later, and before."""
+WORD = struct.Struct("<Q")
+RUBY_PAGE_BYTES = 64
+"""The first of struct heap_page, among them the address of its first slot on 64-bit machines."""
 
 
 def _is_pool(data: bytes, pool_bytes: int) -> bool:
@@ -37,19 +42,41 @@ def _is_pool(data: bytes, pool_bytes: int) -> bool:
 def _has_cpython_pools(gaps: Sequence[Range], read: ReadBytes) -> bool:
     """Most of the places where pools would begin have the header of one: up to SAMPLES of them, spread over the ranges. What is empty or
     not in memory says nothing."""
-    total = sum(end - start for start, end in gaps)
     for pool_bytes in POOL_SIZES:
-        addresses: List[int] = []
-        for start, end in gaps:
-            first = -(-start // pool_bytes) * pool_bytes
-            pools = (end - first) // pool_bytes
-            count = min(max(1, SAMPLES * (end - start) // (total or 1)), pools)
-            addresses += [first + pool_bytes * (pools * number // count) for number in range(count)]
-        seen = [data for data in (read(address, HEADER.size) for address in addresses[:SAMPLES]) if data.strip(b"\0")]
+        addresses = _sample_starts(gaps, pool_bytes)
+        seen = [data for data in (read(address, HEADER.size) for address in addresses) if data.strip(b"\0")]
         good = sum(_is_pool(data, pool_bytes) for data in seen)
         if good and 2 * good >= len(seen):
             return True
     return False
+
+
+def _sample_starts(gaps: Sequence[Range], piece_bytes: int) -> List[int]:
+    """Up to SAMPLES places where pieces of that size would begin, spread over the ranges."""
+    total = sum(end - start for start, end in gaps)
+    addresses: List[int] = []
+    for start, end in gaps:
+        first = -(-start // piece_bytes) * piece_bytes
+        pieces = (end - first) // piece_bytes
+        count = min(max(1, SAMPLES * (end - start) // (total or 1)), pieces)
+        addresses += [first + piece_bytes * (pieces * number // count) for number in range(count)]
+    return addresses[:SAMPLES]
+
+
+def _has_ruby_pages(gaps: Sequence[Range], read: ReadBytes) -> bool:
+    """Most of the places where heap pages would begin have a pointer to a block that leads back into that page (gc.c: struct
+    heap_page_header, struct heap_page). What is empty or not in memory says nothing."""
+    for page_bytes in RUBY_PAGE_SIZES:
+        begins = ((address, read(address, WORD.size)) for address in _sample_starts(gaps, page_bytes))
+        heads = [(address, int.from_bytes(data, "little")) for address, data in begins if data.strip(b"\0")]
+        good = sum(_leads_back(read(word, RUBY_PAGE_BYTES), address, page_bytes) for address, word in heads if not word % WORD.size)
+        if good and 2 * good >= len(heads):
+            return True
+    return False
+
+
+def _leads_back(block: bytes, address: int, page_bytes: int) -> bool:
+    return any(address < word < address + page_bytes for (word,) in WORD.iter_unpack(block[: len(block) // WORD.size * WORD.size]))
 
 
 def find_present_runtimes(target: Target) -> List[KnownRuntime]:
@@ -62,6 +89,9 @@ def find_present_runtimes(target: Target) -> List[KnownRuntime]:
             is_here = any(module.file_name.startswith(runtime.objects) for module in modules)
         present += [runtime] if is_here else []
     return present
+
+
+PROBES: Dict[str, Callable[[Sequence[Range], ReadBytes], bool]] = {"cpython-pools": _has_cpython_pools, "ruby-pages": _has_ruby_pages}
 
 
 def fits_shape(shape: MappingShape, places: MappingPlaces, place: int, gaps: Callable[[], Sequence[Range]], read: ReadBytes) -> bool:
@@ -83,7 +113,7 @@ def fits_shape(shape: MappingShape, places: MappingPlaces, place: int, gaps: Cal
         start, end = places.run(place)
         if start % shape.run_align_bytes or end % shape.run_align_bytes or end - start < shape.min_run_bytes:
             return False
-    return shape.probe is None or _has_cpython_pools(gaps(), read)
+    return shape.probe is None or PROBES[shape.probe](gaps(), read)
 
 
 def find_owner_by_shape(

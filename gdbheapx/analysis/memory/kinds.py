@@ -245,6 +245,7 @@ RUBY = KnownRuntime(  # Ruby 3.1: pages of 16 KiB, later 64 KiB (gc.c: HEAP_PAGE
     ("ruby", "libruby"),
     shapes=(
         MappingShape("transient heap", align_bytes=32 * KIB, multiple_bytes=32 * MIB, max_bytes=32 * MIB),  # up to 3.2 (transient_heap.c)
+        MappingShape("object heap", min_bytes=16 * KIB, probe="ruby-pages"),  # the kernel joins them to blocks that malloc mapped
         MappingShape("object heap", align_bytes=16 * KIB, multiple_bytes=16 * KIB),
     ),
 )

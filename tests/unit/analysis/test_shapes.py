@@ -99,6 +99,29 @@ def test_no_runtime_where_its_objects_are_not(names: List[str]) -> None:
     )  # type: ignore[arg-type]
 
 
+RUBY_PAGE, DESCRIPTION = 16 * KIB, 0x5000_0000
+
+
+@pytest.mark.parametrize("leads_back, wanted", [(True, "Ruby: object heap"), (False, None)])
+def test_pages_of_ruby_begin_behind_a_block(leads_back: bool, wanted: Optional[str]) -> None:
+    """A mapping of 16 pages behind a block that malloc mapped, which the kernel joined: the mapping begins at no page of Ruby's."""
+    start, first = 0x7000_0000_1000, 0x7000_0000_4000
+    ends = first + 16 * RUBY_PAGE
+    slots = {DESCRIPTION + 64 * number: first + RUBY_PAGE * number + (56 if leads_back else 1 << 20) for number in range(16)}
+
+    def read(address: int, size_bytes: int) -> bytes:
+        if address in slots:
+            return struct.pack("<8Q", 40 | 408 << 16, 0, 0, 0, slots[address], 0, 0, 0)[:size_bytes]
+        assert first <= address < ends and address % RUBY_PAGE == 0
+        return struct.pack("<Q", DESCRIPTION + 64 * ((address - first) // RUBY_PAGE))[:size_bytes]
+
+    ruby = [one for one in RUNTIMES if one.name == "Ruby"]
+    mapping = SimpleNamespace(start=start, end=ends, size_bytes=ends - start)
+    places: Any = SimpleNamespace(uses=[SimpleNamespace(mapping=mapping, flags=None)])
+    owner = attribute.find_owner_by_shape(ruby, places, 0, lambda: [(first, ends)], read)
+    assert (owner.name if owner is not None else None) == wanted
+
+
 PAGE_BYTES = 4096
 TOP = 1 << 64
 
