@@ -138,9 +138,10 @@ static int by_number(const void *one, const void *other)
     return (a > b) - (a < b);
 }
 
-/* Whose the pointer is: the topmost node that owns its source and not the container. NO_NODE: the container's, or its owner's. */
-static uint32_t user_above(const uint32_t *owners, uint32_t container, const uint32_t *above, unsigned count, uint32_t node,
-                           uint64_t *left)
+/* Whose the pointer is: the topmost node that owns its source and not the container. NO_NODE: the container's, its owner's, or that of what
+   hangs off the same block as the container, such as the other parts of an entry of a hash table. */
+static uint32_t user_above(const struct containers *found, uint32_t number, const uint32_t *owners, uint32_t container,
+                           const uint32_t *above, unsigned count, uint32_t node, uint64_t *left)
 {
     for (unsigned steps = 0; steps < MOST_STEPS && *left; steps++, --*left) {
         if (node == container || node == owners[container])
@@ -150,7 +151,7 @@ static uint32_t user_above(const uint32_t *owners, uint32_t container, const uin
         while (place < count && above[place] != up && above[place] != node)
             place++;
         if (up == NO_NODE || place < count)
-            return place < count && above[place] == node ? NO_NODE : node;
+            return place < count && (above[place] == node || holds_container(found, number, up)) ? NO_NODE : node;
         node = up;
     }
     return node;
@@ -176,7 +177,7 @@ int64_t heapx_container_users(const struct graph *graph, struct containers *foun
         above[ups++] = up;
     for (const struct outer *at = first; at < end; at++) {
         if (at->node != last)
-            user = holds_container(found, number, at->node) ? NO_NODE : user_above(owners, node, above, ups, at->node, left);
+            user = holds_container(found, number, at->node) ? NO_NODE : user_above(found, number, owners, node, above, ups, at->node, left);
         last = at->node;
         if (user != NO_NODE) {
             whose[count] = user;

@@ -435,6 +435,23 @@ def test_words_of_a_table_to_elements_of_others_take_nothing(c_kernel: CKernel) 
     assert [tree.owners[one.node] for one in tree.containers] == [holders[one.elements][0] for one in tree.containers]
 
 
+def test_other_parts_of_an_entry_are_no_users(c_kernel: CKernel) -> None:
+    """As of a HashMap of Rust with `Bytes`: an entry has a buffer, and a block that counts its owners and points to it."""
+    memory = Memory(9)
+    elements, table = [memory.add(200) for _ in range(30)], memory.add(WORD * 60)
+    memory.roots.append(table)
+    for place, element in enumerate(elements):
+        count = memory.add(48 + WORD * (place % 5))
+        memory.point(table, 2 * place, element)
+        memory.point(table, 2 * place + 1, count)
+        memory.point(count, 1, element)
+    world, nodes = memory.world()
+    graph = build(c_kernel, world)
+    tree = owners(graph, *split(graph, world))
+    one = next(graph.with_users(tree, one) for one in tree.containers if one.element_bytes == 200)
+    assert one.elements == 30 and one.entries[0][0] == nodes[table] and (one.used_elements, list(one.users)) == (0, [])
+
+
 def test_lists_of_lists_take_no_more_than_others(c_kernel: CKernel) -> None:
     """The last element of each leads to the next list, of another size: what is reached by the first is all, each list at its turn alone."""
     took = []
