@@ -333,9 +333,10 @@ class ContainerTree:
 
 
 def strip_module(name: str) -> str:
-    """`g_queue` of `g_queue in app`: what lies below a variable is called without it."""
-    head, found, module = name.rpartition(" in ")
-    return head if found and '"' not in module and "]" not in module else name
+    """`g_queue` of `g_queue in app`: what lies below a variable is called without it, such as `g_queue -> +0x8`."""
+    head, found, rest = name.rpartition(" in ")
+    module, arrow, below = rest.partition(" -> ")
+    return head + arrow + below if found and '"' not in module and "]" not in module else name
 
 
 SUSPECT_SHARE = 0.2

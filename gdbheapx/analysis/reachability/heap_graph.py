@@ -399,6 +399,8 @@ SIGNED_BYTES, PINNED_BYTES = 4, 12
 
 MOST_BYTES, MOST_OF_ALL, LEAST_BYTES = 256 << 10, 64 << 20, 4096
 """Kept of one stack, from its stack pointer up, and of all together."""
+MOST_FUNCTION_LETTERS = 100
+"""Of a function's name with its arguments, as the source has it; a longer one is shown as its symbol."""
 FAR_BYTES = 1 << 30
 """Further from the stack pointer than that is another stack."""
 
@@ -478,7 +480,10 @@ class TargetSymbols:
         while place > 0 and rows[place - 1].start == rows[place].start:
             place -= 1
         if place >= 0 and here < rows[place].end:
-            return "%s+0x%x in %s" % (rows[place].name, call.pc - rows[place].start, module.shown_name)
+            symbol = rows[place].name
+            written = self._target.source_name(symbol) or symbol
+            shown = written if len(written) <= MOST_FUNCTION_LETTERS else symbol
+            return "%s+0x%x in %s" % (shown, call.pc - rows[place].start, module.shown_name)
         return "%s+0x%x" % (module.shown_name, call.pc - module.base)
 
     def variable(self, module: Module, address: int) -> Optional[NamedVariable]:

@@ -265,6 +265,12 @@ def test_what_holds_a_table_is_no_user_of_its_elements() -> None:
     assert "It is an element of the hash table g_table; 1 link from its neighbours" in list(reach_text.format_refs(PLAIN, found, 9, 9))
 
 
+def test_a_user_below_a_variable_has_its_way() -> None:
+    """The variable itself has no word of an element."""
+    names = ("g_work in app", "g_work in app -> +0x8", 'shop["in a" in app]', "block 0x5000")
+    assert [dominance.strip_module(name) for name in names] == ["g_work", "g_work -> +0x8", 'shop["in a" in app]', "block 0x5000"]
+
+
 MODULE = Module("/usr/bin/app", 0x1000, True, None, None)
 
 
@@ -274,13 +280,14 @@ def test_names_are_looked_up_once() -> None:
     target = SimpleNamespace(
         calls=lambda stack: [StackCall(0x7000, 0x9000, 0x1234, False)],
         image_ranges=lambda: asked.append("images") or [(0x1000, 0x2000, MODULE)],
-        functions=lambda module, exported: asked.append("functions") or [Function(0x1200, 0x1300, "work", False)],
+        functions=lambda module, exported: asked.append("functions") or [Function(0x1200, 0x1300, "_Z4workv", False)],
         variables=lambda module: asked.append("variables") or [("t_cache", 16, 8, True), ("g_all", 16, 8, False)],
+        source_name={"_Z4workv": "work()"}.get,
     )
     thread = Thread(7, "app", 0x5000, 0x7000, 0x1234)
     symbols = TargetSymbols(cast(Target, target), {7: StackCopy(0x7000, 0x1234, (), b"")}, [StaticBlock(-64, 64, MODULE)])
     for word in range(1000):
-        assert symbols.in_stack(thread, 0x7000 + 8 * word) == "frame 0, work+0x34 in app"
+        assert symbols.in_stack(thread, 0x7000 + 8 * word) == "frame 0, work()+0x34 in app"
         assert symbols.thread_local(thread, 0x5000 - 64 + 20) == "t_cache+0x4 in app"
     assert asked == ["images", "functions", "variables"]
 
