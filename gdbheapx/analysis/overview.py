@@ -182,6 +182,8 @@ def _make_verdict(
         if largest.kind == verdict.RUNTIME and first.hint is None and steps:  # its own command says what it keeps
             first = first._replace(hint=make_sentence("that is normal unless it keeps growing: %s", steps[0]))
         lines = [first, *rest, *(line for judgement in shown for line in _find_beside(judgement.verdict))]
+        if largest.code == findings.MOSTLY + kinds.CACHE and program is None and shown:  # nothing of that is the program's
+            steps += inside.make_inside_steps(shown[0].verdict.code, session)
         return largest._replace(lines=lines), [*steps, *(step for judgement in shown for step in judgement.next_steps)]
     if not judged and session.discovery.unused():
         unused = [Finding("Small", copy.what, copy.hint, findings.SMALL_HEAP) for copy in session.discovery.unused()]

@@ -132,6 +132,23 @@ def test_no_step_opens_a_port_or_may_end_the_process() -> None:
     assert steps and not [step for step in steps if isinstance(step, StepSentence) and step.command.startswith("kill")]
 
 
+def test_of_page_cache_the_next_step_is_mallocs() -> None:
+    """Nothing is to be done about page cache: what goes on is what malloc's own verdict asks for, not a table of its sizes."""
+    judged = AllocatorJudgement(
+        "glibc", ["glibc"], 40 * MB, verdict.of_lines([Finding("In use", "", None, codes.IN_USE)]), [], [StepSentence("chunks --histogram", "")]
+    )
+    session: Any = SimpleNamespace(
+        target=SimpleNamespace(kind="live", pid=77, modules=list, lost_bytes=lambda: 0),
+        heaps=SimpleNamespace(all=list),
+        discovery=SimpleNamespace(may_be_hidden=lambda: False, foreign_owner=lambda: None, unread=list),
+        stands_still=lambda reads: "",
+    )
+    split = memory([part(kinds.CACHE, 90 * MB), part(kinds.ALLOCATOR, 40 * MB)])
+    largest, steps = _make_verdict(session, split, [judged], [judged])
+    commands = [hints.strip_targets(step.command) for step in steps if isinstance(step, StepSentence)]
+    assert largest.code == codes.MOSTLY + kinds.CACHE and commands == ["owners", "census", "leaks", "chunks --histogram"]
+
+
 @pytest.mark.parametrize("code, first", [(codes.FREED_AND_HELD, "trim"), (codes.FREE_BETWEEN, "trim"), (codes.IN_USE, "owners")])
 def test_what_explains_the_verdict_comes_first(code: str, first: str) -> None:
     """Of a node whose memory is free in malloc the trim, before what node says of its Buffers; of one in use owners and census."""
