@@ -5,6 +5,7 @@ size, a restart); and as text.
 from typing import Annotated, Any, Collection, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx import allocators
+from gdbheapx.actions.call import find_advisable
 from gdbheapx.allocators.answers import BOUNDED, EXACT, Effect, Requests, of_classes
 from gdbheapx.allocators.heap import Allocator, AllocatorInstance
 from gdbheapx.allocators.measured import saved_percent
@@ -204,9 +205,9 @@ def _describe_outcome(one: Outcome, rss: int) -> Sentence:
 
 
 def _predict_returned(session: Session, heap: AllocatorInstance) -> List[Effect]:
-    """Return the memory that the heap gives back on request (trim, purge); nothing if the call would be refused, as on a core."""
+    """Return the memory that the heap gives back on request (trim, purge); nothing if the call would be refused, as on a core, or without gdb."""
     way = heap.returning
-    if way is None or session.target.kind == "core" or not session.heaps.dry_run(heap):
+    if way is None or session.target.kind == "core" or way.command not in find_advisable(session, heap):
         return []
     resident = heap.would_return(ALL).predicted.resident_bytes
     why = "whole free pages that are in RAM"

@@ -4,7 +4,7 @@ Files: allocators/answers.py, addons/labs/what_if.py.
 """
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, List
 
 import pytest
 
@@ -73,9 +73,20 @@ def test_a_core_weighs_a_setting_by_the_memory_in_the_file(monkeypatch: pytest.M
 
 def test_nothing_is_called_in_a_core() -> None:
     """A row with `trim` or `purge` would be advice that is refused."""
-    heaps = SimpleNamespace(dry_run=lambda heap: pytest.fail("asked"))
-    session, heap = SimpleNamespace(target=SimpleNamespace(kind="core"), heaps=heaps), SimpleNamespace(returning=object())
+    session, heap = SimpleNamespace(target=SimpleNamespace(kind="core")), SimpleNamespace(returning=object())
     assert _predict_returned(session, heap) == []  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("advisable, expected", [({"trim", "trim --dry-run"}, ["trim"]), ({"trim --dry-run"}, [])])
+def test_a_call_that_would_be_refused_is_no_row(monkeypatch: pytest.MonkeyPatch, advisable: Any, expected: List[str]) -> None:
+    """It is asked what `report` asks before it advises the call."""
+    monkeypatch.setattr(predict, "find_advisable", lambda session, heap: advisable)
+    heap: Any = SimpleNamespace(
+        returning=SimpleNamespace(command="trim"),
+        would_return=lambda portion: SimpleNamespace(predicted=SimpleNamespace(resident_bytes=MIB)),
+    )
+    session: Any = SimpleNamespace(target=SimpleNamespace(kind="live"))
+    assert [effect.code for effect in _predict_returned(session, heap)] == expected
 
 
 def test_what_is_in_force_changes_nothing() -> None:
