@@ -5,7 +5,9 @@
 
 #define CLUSTER_GAP (16u << 20)
 #define AHEAD_BYTES 8192u           /* of a vtable: the second ones of its class follow it */
-#define SLACK 16u                   /* what malloc may give beyond what was asked for */
+#define SLACK 16u                   /* what malloc may give beyond what was asked for: of a small block, */
+#define LARGE_BYTES 65536u
+#define LARGE_SLACK 4096u           /* and of one that may be a mapping, the rest of a page */
 
 static int in_ranges(const struct heads *heads, uint64_t address, uint64_t *begin, uint64_t *end)
 {
@@ -137,10 +139,20 @@ static int is_array(uint64_t count, uint64_t room, unsigned word)
     return room - count * (room / count & ~(uint64_t) (word - 1)) < SLACK;
 }
 
-/* What was asked for, behind its own length: wrappers of malloc keep it so. */
+/* jemalloc's size class of so many bytes (sz.h): steps of 16 up to 128, then four to a doubling. */
+static uint64_t class_bytes(uint64_t asked)
+{
+    const unsigned step = asked <= 128 ? 4 : 61 - (unsigned) __builtin_clzll(asked - 1);
+    return (asked + ((uint64_t) 1 << step) - 1) >> step << step;
+}
+
+/* What was asked for, behind its own length: wrappers of malloc keep it so, SQLite's among them. */
 static int is_counted(uint64_t length, uint64_t size, uint64_t offset)
 {
-    return length && (size - length < SLACK || size - offset - length < SLACK);
+    const uint64_t slack = size < LARGE_BYTES ? SLACK : LARGE_SLACK;
+    if (!length || length > size)
+        return 0;
+    return size - length < slack || size - offset - length < slack || size == class_bytes(length + offset);
 }
 
 /* The characters behind length, capacity and count of references (libstdc++'s std::string before GCC 5: _Rep). */
