@@ -318,6 +318,6 @@ def format_what_if(found: WhatIf) -> Page:
     in_force = [row.setting for row in settings if row.is_in_force]
     if in_force:
         yield "In force, or without effect: %s" % "; ".join(in_force)
-    others = [row.setting for row in settings if row not in shown and not row.is_in_force]
+    others = dict.fromkeys(row.setting for row in settings if row not in shown and not row.is_in_force)  # several heaps may have one
     if others:
         yield "Not shown, as they save less than 1 %% or were not measured to help here (--json has them): %s" % "; ".join(others)
