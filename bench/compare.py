@@ -155,7 +155,7 @@ def timed(checkouts: Tuple[Path, Path], target: List[str], title: str, runs: int
 
 def main() -> int:
     """Compare, print one table. With RUNS: CPU time instead of answers."""
-    if len(sys.argv) not in (2, 3) or not (Path(sys.argv[1]) / "gdbheapx" / "cli.py").exists():
+    if len(sys.argv) not in (2, 3) or not (Path(sys.argv[1]) / "gdbheapx" / "__main__.py").exists():
         print("usage: python -m bench.compare OLD [RUNS]; OLD: the folder of another checkout (git worktree add OLD COMMIT)", file=sys.stderr)
         return 2
     checkouts, runs = (Path(sys.argv[1]).resolve(), HERE.parent), int(sys.argv[2]) if len(sys.argv) == 3 else 0
