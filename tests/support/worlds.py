@@ -1,7 +1,7 @@
 """Memory made by hand for the kernel: blocks that point to each other in every way there is."""
 
 import random
-from typing import List, NamedTuple, Sequence, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.common.budget import Budget
 from gdbheapx.inferior.base import BytesSource
@@ -27,6 +27,19 @@ class World(NamedTuple):
 def word(value: int, size: int, order: str) -> bytes:
     """A word of the target."""
     return (value & (1 << 8 * size) - 1).to_bytes(size, "little" if order == "little" else "big")
+
+
+def pack_words(words: Sequence[int], size: int = 8, order: str = "little") -> bytes:
+    """Words of the target, one behind the other."""
+    return b"".join(word(one, size, order) for one in words)
+
+
+def lay_out(blocks: Dict[int, bytes], roots: Dict[int, bytes], order: str = "little", **shape: Any) -> World:
+    """Blocks in use and roots with these bytes, by their addresses; `shape`: what of it is not usual."""
+    usual = GraphShape([(HEAP, HEAP + (64 << 20))], [], 8, order == "little", 16, True)
+    rows = [(address, len(data), CLASS_USED, 0, 0) for address, data in sorted(blocks.items())]
+    spans = [(address, address + len(data)) for address, data in roots.items()]
+    return World(BytesSource(tuple(sorted({**blocks, **roots}.items()))), usual._replace(**shape), rows, spans, order)
 
 
 def make(seed: int, blocks: int = 60, unit: int = 16, word_bytes: int = 8, order: str = "little", slots: bool = True) -> World:
@@ -76,9 +89,13 @@ def roots_from(graph: Graph, world: World) -> int:
     return graph.numbers().blocks + len(world.shape.mappings)
 
 
-def build(kernel: CKernel, world: World, more: Sequence[int] = ()) -> Graph:
-    """The graph of a world; its registers hold `more`."""
-    graph = kernel.graph(world.source, world.shape, Budget())
+def build(
+    kernel: CKernel, world: World, more: Sequence[int] = (), prepare: Optional[Callable[[Graph], None]] = None, image: Any = None
+) -> Graph:
+    """The graph of a world; its registers hold `more`. `prepare`: what it is told before blocks are read; `image`: where vtables are."""
+    graph = kernel.graph(world.source, world.shape, Budget(), image)
+    if prepare is not None:
+        prepare(graph)
     half = len(world.rows) // 2
     graph.gather([iter([make_blocks(world.rows[:half])]), iter([make_blocks(world.rows[half:])])])
     for start, end in [*world.shape.mappings, *world.roots]:

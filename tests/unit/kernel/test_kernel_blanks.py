@@ -9,6 +9,7 @@ import os
 import random
 import time
 from array import array
+from functools import partial
 from typing import Any, List, Sequence, Tuple
 
 import pytest
@@ -17,9 +18,9 @@ from gdbheapx.common.budget import Budget
 from gdbheapx.inferior.base import NOWHERE, BulkSource, BytesSource, FileSource, ProcessSource, Segment
 from gdbheapx.inferior.live import procfs, usage
 from gdbheapx.kernel.binding import CKernel
-from gdbheapx.kernel.blocks.graph import LEAKED, GraphShape
+from gdbheapx.kernel.blocks.graph import LEAKED, Graph, GraphShape
 from gdbheapx.kernel.blocks.signatures import Referring
-from gdbheapx.kernel.blocks.stream import CLASS_USED, make_blocks
+from gdbheapx.kernel.blocks.stream import CLASS_USED
 from tests.support.worlds import World, build, roots_from
 
 PAGE, SIZE, LARGE = os.sysconf("SC_PAGESIZE"), 24 << 20, 20 << 20
@@ -112,13 +113,9 @@ def test_zeros_that_were_touched_are_equal_to_those_that_were_not(c_kernel: CKer
         made.put(offset + 8, 0)
     for source in made.sources():
         world = made.world(source)._replace(rows=rows)
-        graph, signer = c_kernel.graph(source, world.shape, Budget()), c_kernel.signer(source, (8, True), [], [], Budget())
+        signer = c_kernel.signer(source, (8, True), [], [], Budget())
         signer.keep_contents()
-        graph.sign(signer)
-        graph.gather([iter([make_blocks(rows)])])
-        graph.end_node()
-        graph.settle()
-        graph.resolve()
+        graph = build(c_kernel, world, prepare=partial(Graph.sign, signer=signer))
         signer.refer(graph, [0] * signer.label_count(), Referring(2, graph.numbers().blocks, False, 0))
         assert (signer.copied().contents, signer.copied().blocks) == (1, 2)
 

@@ -20,6 +20,7 @@ from gdbheapx.kernel.glibc.walkers import ChunkWalker
 from gdbheapx.kernel.jemalloc.walkers import ExtentWalker
 from tests.support import reference_walk
 from tests.support.builders import heap, rtree_truth
+from tests.support.builders.call_source import call_source
 from tests.support.builders.extent_cases import PADDED, cached_in
 from tests.support.builders.extent_cases import heaps as extent_heaps
 
@@ -71,15 +72,7 @@ def test_a_stream_goes_on_where_another_stopped(kernel: Kernel, seed: int) -> No
     """From each place that `at` can name, the rest and nothing else."""
     process, reads = Process(seed), 0
     while True:
-        left = [reads]
-
-        def read(address: int, size: int, left: List[int] = left) -> bytes:
-            left[0] -= 1
-            if left[0] < 0:
-                raise KeyboardInterrupt
-            return next((data[address - begin :][:size] for begin, data in process.source.pieces if begin <= address < begin + len(data)), b"")
-
-        stream = process.stream(kernel, source=read)
+        stream = process.stream(kernel, source=call_source(process.source, reads))
         first = rows(stream)
         rest = process.stream(kernel, BlockFilter(start=stream.result.at)) if stream.result.stop == STOP_TIME else ()
         assert without_class(first + rows(rest)) == process.wanted

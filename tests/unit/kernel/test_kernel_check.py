@@ -3,6 +3,7 @@
 Files: kernel/glibc/records.py, kernel/glibc/walkers.py.
 """
 
+import random
 from array import array
 from typing import Any, Dict, List, Tuple
 
@@ -14,7 +15,7 @@ from gdbheapx.common.budget import Budget
 from gdbheapx.inferior.base import BulkSource, BytesSource
 from gdbheapx.kernel.common.library import Kernel
 from gdbheapx.kernel.glibc import records as api
-from gdbheapx.kernel.glibc.records import BIN, FAST, STATUS_FENCE, STATUS_FREE, STATUS_TOP, TCACHE, Geometry, Region
+from gdbheapx.kernel.glibc.records import BIN, FAST, STATUS_FENCE, STATUS_FREE, STATUS_TOP, TCACHE, Geometry, Region, WalkResult
 from gdbheapx.kernel.glibc.walkers import ChunkWalker
 from tests.support import reference_walk
 from tests.support.builders import heap
@@ -67,17 +68,21 @@ def cases(draw: Any) -> Tuple[Geometry, Region, Any, BulkSource, Any, int]:
     return geometry, region, cached_chunks, source, members, draw(st.integers(0, 7))
 
 
+def check_like_walk(found_rows: Any, counts: Any, result: WalkResult) -> None:
+    """It ends where the walk ends, and counts what the walk counts."""
+    (stop,) = [row for row in found_rows if row.rule == api.BROKEN_STOP]
+    assert (stop.address, stop.value) == (result.at, result.stop)
+    assert counts[api.BROKEN_PREV_SIZE] == result.bad_prev_size_chunks
+    assert counts[api.BROKEN_FREE_NEIGHBOURS] == result.bad_neighbour_chunks
+
+
 @DRAWN
 @given(case=cases())
 def test_damage_has_rows_that_are_bounded_and_in_order(kernel: Kernel, case: Tuple[Geometry, Region, Any, BulkSource, Any, int]) -> None:
     """Overwritten words, holes, lists and bins that lie: it ends where the walk ends, and tells as many rows as it counts."""
     geometry, region, cached_chunks, source, members, flags = case
     found_rows, counts = check(kernel, source, geometry, region, flags, cached_chunks, members)
-    result = reference_walk.walk(source, geometry, region, cached_chunks)
-    (stop,) = [row for row in found_rows if row.rule == api.BROKEN_STOP]
-    assert (stop.address, stop.value) == (result.at, result.stop)
-    assert counts[api.BROKEN_PREV_SIZE] == result.bad_prev_size_chunks
-    assert counts[api.BROKEN_FREE_NEIGHBOURS] == result.bad_neighbour_chunks
+    check_like_walk(found_rows, counts, reference_walk.walk(source, geometry, region, cached_chunks))
     for rule, count in enumerate(counts):
         assert sum(row.rule == rule for row in found_rows) == min(count, api.MOST_ROWS)
 
@@ -85,8 +90,6 @@ def test_damage_has_rows_that_are_bounded_and_in_order(kernel: Kernel, case: Tup
 @pytest.mark.parametrize("seed", range(6))
 def test_damage_in_a_large_heap_is_counted_as_by_the_walk(kernel: Kernel, seed: int) -> None:
     """Some MiB with twenty overwritten words: the fast loop passes what contradicts nothing, and only that."""
-    import random
-
     data, region, cached_chunks = heap.large(seed, 3)
     rng, changed = random.Random(seed), bytearray(data)
     for _ in range(20):
@@ -95,13 +98,8 @@ def test_damage_in_a_large_heap_is_counted_as_by_the_walk(kernel: Kernel, seed: 
     members = array("Q", sorted({region.begin + 16 * rng.randrange(len(data) // 16) for _ in range(200)}))
     source = BytesSource(((region.begin, bytes(changed)),))
     found_rows, counts = check(kernel, source, heap.LP64, region, seed % 8, cached_chunks, members)
-    result = reference_walk.walk(source, heap.LP64, region, cached_chunks)
-    assert (found_rows[-1].rule, found_rows[-1].address, found_rows[-1].value) == (api.BROKEN_STOP, result.at, result.stop)
-    assert counts[api.BROKEN_PREV_SIZE] == result.bad_prev_size_chunks
-    assert counts[api.BROKEN_FREE_NEIGHBOURS] == result.bad_neighbour_chunks
-
-
-# ---------------------------------------------------------------------------------------------------- one plant each
+    assert found_rows[-1].rule == api.BROKEN_STOP
+    check_like_walk(found_rows, counts, reference_walk.walk(source, heap.LP64, region, cached_chunks))
 
 
 # ---------------------------------------------------------------------------------------------------- members

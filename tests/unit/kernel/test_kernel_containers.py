@@ -14,10 +14,9 @@ from gdbheapx.common.errors import HeapxError
 from gdbheapx.inferior.base import BytesSource
 from gdbheapx.kernel.binding import CKernel
 from gdbheapx.kernel.blocks import graph as graphs
-from gdbheapx.kernel.blocks.graph import ARRAY, HASH_TABLE, LIST, TREE, Graph, GraphShape, Tree
+from gdbheapx.kernel.blocks.graph import ARRAY, HASH_TABLE, LIST, TREE, Graph, Tree
 from gdbheapx.kernel.blocks.packed import HIGHEST, PackedGraph
-from gdbheapx.kernel.blocks.stream import CLASS_USED
-from tests.support.worlds import DATA, HEAP, World, build, roots_from, word
+from tests.support.worlds import DATA, HEAP, World, build, lay_out, pack_words, roots_from
 
 pytestmark = pytest.mark.image  # the kernel's own
 
@@ -94,14 +93,12 @@ class Memory:
         places = list(range(len(self.sizes)))
         self.rng.shuffle(places)
         starts = [HEAP + STEP * place for place in places]
-        pieces = {DATA: b"".join(word(starts[one], WORD, "little") for one in self.roots)}
+        blocks = {}
         for number, size in enumerate(self.sizes):
-            data = [self.words.get(number, {}).get(slot) for slot in range(size // WORD)]
-            pieces[starts[number]] = b"".join(word(0 if one is None else starts[one], WORD, "little") for one in data)
-        rows = sorted((starts[number], size, CLASS_USED, 0, 0) for number, size in enumerate(self.sizes))
-        shape = GraphShape([(HEAP, HEAP + (64 << 20))], [], WORD, True, WORD, True)
-        roots = [(DATA, DATA + WORD * max(1, len(self.roots)))]
-        return World(BytesSource(tuple(sorted(pieces.items()))), shape, rows, roots, "little"), places
+            targets = self.words.get(number, {})
+            blocks[starts[number]] = pack_words([starts[targets[slot]] if slot in targets else 0 for slot in range(size // WORD)])
+        roots = pack_words([starts[one] for one in self.roots]) or bytes(WORD)
+        return lay_out(blocks, {DATA: roots}, unit_bytes=WORD), places
 
 
 def random_memory(seed: int) -> Tuple[Memory, List[Made]]:
@@ -126,6 +123,14 @@ def owners(graph: Graph, first: int, end: int) -> Tree:
     return graph.dominators(first, (end, end + 1), locals_from=end, containers=True)
 
 
+def solve(kernel: CKernel, memory: Memory) -> Tuple[Graph, Tree, List[int], int]:
+    """Its graph, who owns what with containers, by block its number, and the first variable."""
+    world, nodes = memory.world()
+    graph = build(kernel, world)
+    first, end = split(graph, world)
+    return graph, owners(graph, first, end), nodes, first
+
+
 def told(graph: Graph, tree: Tree) -> Any:
     """All that there is of a tree."""
     rows = [(one, graph.members(tree, number)) for number, one in enumerate(tree.containers)]
@@ -136,10 +141,7 @@ def told(graph: Graph, tree: Tree) -> Any:
 def test_each_container_is_found(c_kernel: CKernel, seed: int) -> None:
     """One for each that was made and no others: its entry is the only owner, its elements are those, and users take nothing."""
     memory, made = random_memory(seed)
-    world, nodes = memory.world()
-    graph = build(c_kernel, world)
-    first, end = split(graph, world)
-    tree = owners(graph, first, end)
+    graph, tree, nodes, first = solve(c_kernel, memory)
     assert len(tree.containers) == len(made)
     for place, one in enumerate(made):
         elements = [nodes[element] for element in one.elements]
@@ -268,10 +270,7 @@ def test_users_take_nothing_of_trees(c_kernel: CKernel, seed: int, is_heap: bool
     memory = Memory(seed)
     made = objects(memory, 400, is_heap)
     memory.use([made], 12)
-    world, nodes = memory.world()
-    graph = build(c_kernel, world)
-    first, end = split(graph, world)
-    tree = owners(graph, first, end)
+    graph, tree, nodes, first = solve(c_kernel, memory)
     assert [one.elements for one in tree.containers] == [400] * is_heap
     assert tree.retained_blocks[first] == 400
     if not is_heap:
@@ -291,10 +290,7 @@ def test_children_in_arrays_belong_to_their_parent(c_kernel: CKernel, seed: int)
         memory.point(one, 7, above)
     memory.roots.append(elements[0])
     memory.use([Made(TREE, elements, -1, 0)], 12)
-    world, nodes = memory.world()
-    graph = build(c_kernel, world)
-    first, end = split(graph, world)
-    tree = owners(graph, first, end)
+    graph, tree, nodes, first = solve(c_kernel, memory)
     assert tree.retained_blocks[first] == 360
     assert all(tree.owners[nodes[one]] == nodes[memory.words[elements[place // 5]][4]] for place, one in enumerate(elements[1:]))
 
@@ -310,10 +306,7 @@ def test_a_head_of_the_elements_size_is_none_of_them(c_kernel: CKernel) -> None:
         memory.point(table, place, one)
     memory.point(table, 63, head)
     memory.use([made], 3)
-    world, nodes = memory.world()
-    graph = build(c_kernel, world)
-    first, end = split(graph, world)
-    tree = owners(graph, first, end)
+    graph, tree, nodes, first = solve(c_kernel, memory)
     assert [one.elements for one in tree.containers] == [40] and tree.owners[tree.containers[0].node] == nodes[head]
     assert tree.retained_blocks[first] == 2 + 40 + made.kept
 
@@ -333,10 +326,7 @@ def test_who_points_to_a_ring_most_rarely_holds_it(c_kernel: CKernel, seed: int)
         memory.point(users, slot, user)
         memory.point(user, 5, (other if slot else ring).elements[slot + 3])
     memory.point(ring.elements[0], VALUE, memory.add(48))
-    world, nodes = memory.world()
-    graph = build(c_kernel, world)
-    first, end = split(graph, world)
-    tree = owners(graph, first, end)
+    graph, tree, nodes, first = solve(c_kernel, memory)
     number = tree.container_of(nodes[ring.elements[0]])
     assert number is not None and tree.containers[number].entries == [(nodes[holder], 0)]
     assert tree.containers[number].sure == "guess" and tree.owners[tree.containers[number].node] == nodes[holder]
@@ -351,10 +341,7 @@ def test_requests_of_an_elements_size_are_no_elements(c_kernel: CKernel) -> None
         memory.point(other, 5, one)
     memory.roots.append(elements[0])
     memory.use([Made(LIST, elements, -1, 0)], 6)
-    world, nodes = memory.world()
-    graph = build(c_kernel, world)
-    first, end = split(graph, world)
-    tree = owners(graph, first, end)
+    graph, tree, nodes, first = solve(c_kernel, memory)
     assert [one.elements for one in tree.containers] == [60] and list(tree.containers[0].entries) == [(first, 0)]
     assert graph.members(tree, 0) in ([nodes[one] for one in elements], [nodes[one] for one in elements][::-1])
 
@@ -371,10 +358,7 @@ def test_parts_that_know_their_element_hold_no_tree(c_kernel: CKernel) -> None:
         memory.point(one, 9, part)
         memory.point(part, 1, one)
     memory.roots[-1] = head
-    world, nodes = memory.world()
-    graph = build(c_kernel, world)
-    first, end = split(graph, world)
-    tree = owners(graph, first, end)
+    graph, tree, nodes, first = solve(c_kernel, memory)
     found = next(one for one in tree.containers if one.elements == 60)
     assert [node for node, _ in found.entries] == [nodes[head]] and tree.owners[found.node] == nodes[head]
 
@@ -397,9 +381,7 @@ def test_what_is_an_array(c_kernel: CKernel, slots: Sequence[int], shape: str) -
     memory.roots.append(table)
     for slot in slots:
         memory.point(table, slot, memory.add(48))
-    world, _ = memory.world()
-    graph = build(c_kernel, world)
-    (found,) = owners(graph, *split(graph, world)).containers
+    (found,) = solve(c_kernel, memory)[1].containers
     assert (found.shape, found.elements) == (shape, len(slots))
 
 
@@ -411,10 +393,7 @@ def test_many_pointers_to_few_blocks_make_no_table(c_kernel: CKernel, pointers: 
     memory.roots.append(table)
     for slot in range(pointers):
         memory.point(table, slot, slabs[slot % elements])
-    world, nodes = memory.world()
-    graph = build(c_kernel, world)
-    first, end = split(graph, world)
-    tree = owners(graph, first, end)
+    graph, tree, nodes, first = solve(c_kernel, memory)
     assert [one.elements for one in tree.containers] == ([elements] if elements >= 16 and 2 * elements >= pointers else [])
     assert tree.retained_blocks[first] == 1 + elements and tree.owners[nodes[table]] == first
 
@@ -426,10 +405,7 @@ def test_words_of_a_table_to_elements_of_others_take_nothing(c_kernel: CKernel) 
     for slot in range(12):
         memory.point(made.table, 28 + slot, made.elements[slot])
         memory.point(made.table, slot, listed.elements[slot + 7])
-    world, nodes = memory.world()
-    graph = build(c_kernel, world)
-    first, end = split(graph, world)
-    tree = owners(graph, first, end)
+    graph, tree, nodes, first = solve(c_kernel, memory)
     holders = {one.elements: [node for node, _ in one.entries] for one in tree.containers}
     assert holders == {50: [first], 28: [nodes[made.table]]}
     assert [tree.owners[one.node] for one in tree.containers] == [holders[one.elements][0] for one in tree.containers]
@@ -475,17 +451,13 @@ def test_lists_of_lists_take_no_more_than_others(c_kernel: CKernel) -> None:
 
 def elements_with_many_words(words: int) -> World:
     """A list of eight elements of 64,000 bytes, so many words of which lead to a block; an array points to the first 60,000 times."""
-    leaf, array_at, first, step, pointers = HEAP, HEAP + 4096, HEAP + (1 << 20), 1 << 16, 60000
+    leaf, array_at, first, step = HEAP, HEAP + 4096, HEAP + (1 << 20), 1 << 16
     starts = [first + step * place for place in range(8)]
-    pieces = {leaf: bytes(24), array_at: word(first, WORD, "little") * pointers, DATA: word(array_at, WORD, "little")}
+    blocks = {leaf: bytes(24), array_at: pack_words([first]) * 60000}
     for place, start in enumerate(starts):
         links = [starts[place + 1] if place < 7 else 0, starts[place - 1] if place else 0]
-        filled = [*links, *[leaf] * words]
-        pieces[start] = b"".join(word(one, WORD, "little") for one in filled).ljust(64000, b"\0")
-    sizes = {leaf: 24, array_at: WORD * pointers, **dict.fromkeys(starts, 64000)}
-    rows = [(start, size, CLASS_USED, 0, 0) for start, size in sorted(sizes.items())]
-    shape = GraphShape([(HEAP, HEAP + (64 << 20))], [], WORD, True, WORD, True)
-    return World(BytesSource(tuple(sorted(pieces.items()))), shape, rows, [(DATA, DATA + WORD)], "little")
+        blocks[start] = pack_words([*links, *[leaf] * words]).ljust(64000, b"\0")
+    return lay_out(blocks, {DATA: pack_words([array_at])}, unit_bytes=WORD)
 
 
 def test_words_of_a_large_element_are_not_searched_for_each_pointer_to_it(c_kernel: CKernel) -> None:

@@ -13,15 +13,13 @@ from typing import Dict, List, Tuple
 import pytest
 
 from gdbheapx.common.budget import Budget
-from gdbheapx.inferior.base import BytesSource
-from gdbheapx.kernel import build
+from gdbheapx.kernel import build as compiling
 from gdbheapx.kernel.binding import CKernel
 from gdbheapx.kernel.blocks.graph_queries import Compared, compare_contents, find_labelled, renumber_labels
 from gdbheapx.kernel.blocks.signatures import EQUAL, KNOWN, UNKNOWN, Condition, Referring, SignatureRow
-from gdbheapx.kernel.blocks.stream import CLASS_USED, NO_ARENA, make_blocks
 from gdbheapx.kernel.common.library import Kernel, address_of
 from tests.support.paths import PROGRAMS
-from tests.support.worlds import make, roots_from
+from tests.support.worlds import World, build, lay_out, roots_from
 
 HEAP = 0x4000_0000
 
@@ -41,22 +39,17 @@ def compared(kernel: CKernel, made: List[bytes], later: Dict[int, bytes], most: 
     for part in made:
         places.append(at)
         at += (len(part) + 31) // 16 * 16
-    blank = make(0)
-    shape = blank.shape._replace(heaps=[(HEAP, at)], mappings=[])
 
-    def source(contents: List[bytes]) -> BytesSource:
-        return BytesSource(((HEAP, b"".join(part.ljust((len(part) + 31) // 16 * 16, b"\x07") for part in contents)),))
+    def contents(parts: List[bytes]) -> World:
+        return lay_out(dict(zip(places, parts)), {}, heaps=[(HEAP, at)])
 
-    signer = kernel.signer(source(made), (8, True), [SignatureRow([Condition(0, 1, EQUAL, made[0][0])])], [], Budget())
-    graph = kernel.graph(source(made), shape, Budget())
+    world = contents(made)
+    signer = kernel.signer(world.source, (8, True), [SignatureRow([Condition(0, 1, EQUAL, made[0][0])])], [], Budget())
     signer.keep_contents(beyond=True)
-    graph.sign(signer)
-    graph.gather([iter([make_blocks([(place, len(part), CLASS_USED, 0, NO_ARENA) for place, part in zip(places, made)])])])
-    graph.settle()
-    graph.resolve()
+    graph = build(kernel, world, prepare=lambda graph: graph.sign(signer))
     known = [KNOWN if one.row == 0 else UNKNOWN for one in signer.found()]
-    signer.refer(graph, known, Referring(2, roots_from(graph, blank._replace(shape=shape, roots=[])), False, 0, least_same_bytes=1 << 40))
-    signer.opened = kernel.open(source([later.get(number, part) for number, part in enumerate(made)]))
+    signer.refer(graph, known, Referring(2, roots_from(graph, world), False, 0, least_same_bytes=1 << 40))
+    signer.opened = kernel.open(contents([later.get(number, part) for number, part in enumerate(made)]).source)
     return compare_contents(signer, graph, most), places
 
 
@@ -143,12 +136,12 @@ def unmixed(place: int) -> int:
 @pytest.mark.parametrize("step", (1 << 24, 1))
 def test_chosen_keys_stand_in_no_long_row(tmp_path: Path, step: int) -> None:
     """Keys whose lower bits are all alike when they are mixed in a way that is known, and keys that follow each other."""
-    words, texts = build.find_compiler(), build.all_sources()
+    words, texts = compiling.find_compiler(), compiling.all_sources()
     if words is None:
         pytest.skip("no C compiler here")
     texts = {path: text for path, text in texts.items() if path.endswith(".h") or path.startswith("common")}
     texts["blocks/longest_row.c"] = LONGEST_ROW
-    done = build.compile_into(str(tmp_path / "row.so"), words, texts, 0)
+    done = compiling.compile_into(str(tmp_path / "row.so"), words, texts, 0)
     assert done.returncode == 0, done.stdout
     function = ctypes.CDLL(str(tmp_path / "row.so")).longest_row
     function.argtypes, function.restype = (ctypes.c_void_p, ctypes.c_uint32), ctypes.c_uint32

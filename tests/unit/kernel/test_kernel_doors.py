@@ -9,7 +9,7 @@ import sys
 import time
 from array import array
 from pathlib import Path
-from typing import Any, List, Tuple
+from typing import Any, Tuple
 
 import pytest
 
@@ -26,6 +26,7 @@ from gdbheapx.kernel.glibc.records import STATUS_FREE, STATUS_USED, NativeListed
 from gdbheapx.kernel.glibc.walkers import ChunkWalker
 from tests.support import compilers
 from tests.support.builders import heap
+from tests.support.builders.call_source import call_source
 
 NONE = array("Q")
 ROOT = Path(__file__).parents[3]
@@ -44,14 +45,11 @@ def test_every_source_gives_the_same_walk(kernel: Kernel, tmp_path: Path) -> Non
     path.write_bytes(b"x" * 100 + data[half:] + data[:half])
     live = mmap.mmap(-1, len(data))
     live[:] = data
-    wanted = ChunkWalker(kernel, BytesSource(((region.begin, data),)), heap.LP64, Budget()).walk([region], cached_chunks)
+    source = BytesSource(((region.begin, data),))
+    wanted = ChunkWalker(kernel, source, heap.LP64, Budget()).walk([region], cached_chunks)
     file = FileSource(str(path), (Segment(region.begin, half, 100 + len(data) - half), Segment(region.begin + half, len(data) - half, 100)))
     assert ChunkWalker(kernel, file, heap.LP64, Budget()).walk([region], cached_chunks) == wanted
-
-    def read(address: int, size: int) -> bytes:
-        return data[max(address - region.begin, 0) :][:size] if address >= region.begin else b""
-
-    assert ChunkWalker(kernel, read, heap.LP64, Budget()).walk([region], cached_chunks, threads=8) == wanted
+    assert ChunkWalker(kernel, call_source(source), heap.LP64, Budget()).walk([region], cached_chunks, threads=8) == wanted
     shift = address_of(live) - region.begin
     here = Region(region.begin + shift, region.end + shift, 0)
     moved = array("Q", [special + shift for special in cached_chunks])
@@ -116,39 +114,15 @@ def test_a_hole_ends_a_read(c_kernel: Kernel) -> None:
 def test_ctrl_c_gives_what_was_counted(kernel: Kernel) -> None:
     """KeyboardInterrupt while bytes are read: the budget knows, the answer ends with STOP_TIME at a true chunk, later regions at their start."""
     data, region, cached_chunks = heap.large(5, 4)
-    calls: List[int] = []
-
-    def read(address: int, size: int) -> bytes:
-        calls.append(address)
-        if len(calls) > 6:
-            raise KeyboardInterrupt
-        return data[address - region.begin :][:size]
-
-    budget = Budget()
-    results = ChunkWalker(kernel, read, heap.LP64, budget).walk([region, region], cached_chunks)
+    source, budget = BytesSource(((region.begin, data),)), Budget()
+    results = ChunkWalker(kernel, call_source(source, 6), heap.LP64, budget).walk([region, region], cached_chunks)
     assert budget.reason == "stopped by Ctrl-C"
     assert results[0].stop == results[1].stop == STOP_TIME
     assert region.begin < results[0].at < region.end and results[1].at == region.begin
     part = region._replace(end=results[0].at)
-    whole = ChunkWalker(kernel, BytesSource(((region.begin, data),)), heap.LP64, Budget()).walk([part], cached_chunks)[0]
+    whole = ChunkWalker(kernel, source, heap.LP64, Budget()).walk([part], cached_chunks)[0]
     assert whole.stop == STOP_END and whole.tcache_chunks == results[0].tcache_chunks
     assert abs(whole.used_chunks + whole.free_chunks - results[0].used_chunks - results[0].free_chunks) <= 1
-
-
-def test_ctrl_c_ends_a_listing(kernel: Kernel) -> None:
-    """Its result says where."""
-    data, region, cached_chunks = heap.large(5, 4)
-
-    def read(address: int, size: int) -> bytes:
-        if address > region.begin + (1 << 20):
-            raise KeyboardInterrupt
-        return data[address - region.begin :][:size]
-
-    budget = Budget()
-    listing = ChunkWalker(kernel, read, heap.LP64, budget).blocks([NativeListed(region, 0)], cached_chunks)
-    rows = [row for blocks in listing for row in zip(*blocks)]
-    assert listing.result and listing.result.stop == STOP_TIME and rows and listing.result.at >= rows[-1][0] - 16
-    assert budget.reason == "stopped by Ctrl-C"
 
 
 def test_an_expired_budget_ends_every_region(kernel: Kernel) -> None:

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gdbheapx.common.budget import Budget
-from gdbheapx.inferior.base import BytesSource, CallSource, PageTable
+from gdbheapx.inferior.base import BytesSource, PageTable
 from gdbheapx.kernel.blocks.stream import BlockFilter
 from gdbheapx.kernel.common.library import STOP_END, STOP_TIME, Kernel
 from gdbheapx.kernel.jemalloc import records as api
@@ -23,8 +23,9 @@ from gdbheapx.kernel.jemalloc.records import BlockSizes
 from gdbheapx.kernel.jemalloc.walkers import ExtentWalker
 from tests.support import reference_walk
 from tests.support.builders import rtree, rtree_truth
+from tests.support.builders.call_source import call_source
 from tests.support.builders.extent_cases import PADDED, PAGE, cached_in, damaged, heaps, listed, rows_of, some_heap, walk
-from tests.support.builders.rtree import ACTIVE, BINS, DIRTY, MUZZY, OTHER, RETAINED, Built, Spec, Variant
+from tests.support.builders.rtree import ACTIVE, BINS, DIRTY, MUZZY, RETAINED, Built, Spec, Variant
 from tests.support.searches import search
 
 FAST = search(120)
@@ -87,31 +88,13 @@ def test_trees_of_real_size(kernel: Kernel, variant: Variant) -> None:
     assert rows == rtree_truth.blocks(built, cached, PADDED)
 
 
-def call_source(built: rtree.Built, fail_after: int = -1) -> CallSource:
-    """The same bytes by a Python call, in small bites; Ctrl-C comes in the call after so many."""
-    left = [fail_after]
-    pieces = built.source.pieces
-
-    def read(address: int, size: int) -> bytes:
-        if not left[0]:
-            left[0] = -1
-            raise KeyboardInterrupt()
-        left[0] -= 1
-        for begin, data in pieces:
-            if begin <= address < begin + len(data):
-                return data[address - begin : address - begin + size]
-        return b""
-
-    return read
-
-
 def test_ctrl_c_in_a_read_gives_what_is_there(kernel: Kernel) -> None:
     """Ctrl-C while gdb reads: it is not done, and has what was counted before it."""
     built = some_heap(extra=30)
     reads = 0
     while True:
         budget = Budget()
-        result = ExtentWalker(kernel, call_source(built, reads), built.heap(), budget).walk(array("Q"))
+        result = ExtentWalker(kernel, call_source(built.source, reads), built.heap(), budget).walk(array("Q"))
         if result.summary.done:
             break
         assert budget.reason == "stopped by Ctrl-C"
@@ -125,9 +108,10 @@ def test_ctrl_c_ends_a_listing(kernel: Kernel) -> None:
     """The rows before it are given."""
     built = some_heap(extra=30)
     budget = Budget()
-    listing = ExtentWalker(kernel, call_source(built, 2), built.heap(), budget).blocks(array("Q"))
+    listing = ExtentWalker(kernel, call_source(built.source, 2), built.heap(), budget).blocks(array("Q"))
     rows = rows_of(listing)
     assert listing.result is not None and listing.result.stop == STOP_TIME
+    assert budget.reason == "stopped by Ctrl-C"
     assert rows == rtree_truth.blocks(built, (), PADDED)[: len(rows)]
 
 
@@ -149,17 +133,6 @@ def test_layouts_that_cannot_be_are_refused(kernel: Kernel, part: str, changes: 
     wrong = built._replace(**{part: getattr(built, part)._replace(**changes)})
     with pytest.raises(ValueError, match="jemalloc"):
         walk(kernel, wrong)
-
-
-def test_pinned_extents(kernel: Kernel) -> None:
-    """Where the build has such a state its extents are counted and listed apart; where it has not, the same number is a step between states."""
-    built = rtree.build([Spec(10, DIRTY), Spec(7, OTHER), Spec(3, OTHER)], Variant((6, 7), has_pinned=True))
-    (arena,) = walk(kernel, built).arenas
-    assert (arena.pinned.extents, arena.pinned.bytes, arena.other.extents) == (2, 10 * PAGE, 0)
-    assert sum(row[7] for row in arena.histogram) == 2 and sum(row[8] for row in arena.histogram) == 10 * PAGE
-    assert [row[2] for row in listed(kernel, built)[0]] == [api.BLOCK_DIRTY, api.BLOCK_PINNED, api.BLOCK_PINNED]
-    (arena,) = walk(kernel, rtree.build([Spec(7, OTHER)], Variant((6, 7)))).arenas
-    assert (arena.pinned.extents, arena.other.extents) == (0, 1)
 
 
 def test_pages_of_each_state_that_are_in_memory(kernel: Kernel) -> None:
@@ -227,11 +200,10 @@ def test_damage_is_the_same_to_the_reference_walk(kernel: Kernel, case: Tuple[rt
     assert result == reference_walk.walk_extents(source, built.heap(), cached)
     rows = rows_of(ExtentWalker(kernel, source, built.heap(), Budget()).blocks(array("Q", sorted(cached))))
     assert rows == reference_walk.list_extents(source, built.heap(), cached)
-    total = sum(state.extents for arena in result.arenas for state in (arena.active, arena.dirty, arena.muzzy, arena.retained, arena.pinned, arena.other))
-    assert total == result.summary.extents
-    assert sum(end - begin for begin, end in result.ranges) == sum(
-        state.bytes for arena in result.arenas for state in (arena.active, arena.dirty, arena.muzzy, arena.retained, arena.pinned, arena.other)
-    )
+    names = ("active", "dirty", "muzzy", "retained", "pinned", "other")
+    states = [getattr(arena, name) for arena in result.arenas for name in names]
+    assert sum(state.extents for state in states) == result.summary.extents
+    assert sum(end - begin for begin, end in result.ranges) == sum(state.bytes for state in states)
 
 
 NEXT, PREVIOUS, CHILD, RING_NEXT, RING_PREVIOUS = 24, 32, 40, 48, 56

@@ -35,17 +35,6 @@ def test_a_region_behind_foreign_bytes_is_found(kernel: Kernel, strict: bool) ->
         assert ChunkWalker(kernel, source, heap.LP64, Budget()).find_chain(BASE, anchor, array("Q", [anchor]), strict=strict) == built.region.begin
 
 
-def test_memalign_leaves_an_old_header_behind(kernel: Kernel) -> None:
-    """A mapped block whose header was moved up by memalign keeps the old one: the chunk is the one further in."""
-    data = bytearray(0x40000)
-    heap.put(data, heap.LP64, 8, 0x40000 | 2)
-    heap.put(data, heap.LP64, 0xFFF0, 0xFFF0)
-    heap.put(data, heap.LP64, 0xFFF8, (0x40000 - 0xFFF0) | 2)
-    source = BytesSource(((BASE, bytes(data)),))
-    found, complete = ChunkWalker(kernel, source, heap.LP64, Budget()).scan_mmapped([(BASE, BASE + 0x40000)], False, 1, 0x40000)
-    assert complete and found == [MmappedChunk(BASE + 0xFFF0, 0x40000 - 0xFFF0, BASE, 0x40000)]
-
-
 def test_hostile_sizes_take_linear_time(kernel: Kernel) -> None:
     """32 everywhere: each chain runs on to the end and misses the anchor; all of them together visit each place once."""
     data = (b"\xff" * 8 + (0x21).to_bytes(8, "little")) * (1 << 15)

@@ -9,6 +9,7 @@ import os
 import subprocess
 import time
 from array import array
+from pathlib import Path
 from typing import Iterator, List, Sequence
 
 import pytest
@@ -22,6 +23,7 @@ from gdbheapx.inferior.live.source import LiveSource
 from gdbheapx.inferior.live.stopper import Stopper
 from gdbheapx.kernel.binding import CKernel
 from gdbheapx.kernel.common.copy import NativeFollower
+from tests.support.compilers import compile_c
 from tests.support.paths import PROGRAMS
 
 PIDFD_OPEN, PIDFD_GETFD = 434, 438
@@ -32,23 +34,26 @@ PROGRAM = (PROGRAMS / "follow_lists.c").read_text()
 
 
 @pytest.fixture
-def writer(tmp_path: object) -> Iterator["subprocess.Popen[bytes]"]:
+def writer(tmp_path: Path) -> Iterator["subprocess.Popen[bytes]"]:
     """It goes on changing its memory, and has made a userfaultfd."""
-    path = "%s/writer" % tmp_path
-    subprocess.run(["cc", "-O1", "-w", "-x", "c", "-", "-o", path], input=PROGRAM.encode(), check=True)
-    program = subprocess.Popen([path], stdout=subprocess.PIPE)
+    program = subprocess.Popen([compile_c(PROGRAM, tmp_path / "writer", "-O1")], stdout=subprocess.PIPE)
     yield program
     program.kill()
     program.communicate()
 
 
-def lent(pid: int, number: int) -> int:
-    """A descriptor of the process, in this one."""
+def borrow_follower(kernel: CKernel, pid: int, number: int) -> NativeFollower:
+    """A follower with the process's userfaultfd, which is the process's descriptor of that number; skips where there is none."""
     libc = ctypes.CDLL(None, use_errno=True)
     process = libc.syscall(PIDFD_OPEN, pid, 0)
-    got = int(libc.syscall(PIDFD_GETFD, process, number, 0))
+    descriptor = int(libc.syscall(PIDFD_GETFD, process, number, 0))
     os.close(process)
-    return got
+    if descriptor < 0:
+        pytest.skip("no userfaultfd here")
+    try:
+        return NativeFollower(kernel.library, descriptor)
+    except OSError:
+        pytest.skip("this kernel tells nobody what is written")
 
 
 def pagemap(pid: int, mapping: Mapping) -> Sequence[int]:
@@ -66,14 +71,8 @@ def test_it_is_as_it_was_in_the_last_stop(writer: "subprocess.Popen[bytes]", c_k
     """Byte for byte, and page for page, by whichever call it was protected; afterwards nothing is."""
     monkeypatch.setattr(kernel, "load_native_library", lambda: c_kernel)
     assert writer.stdout is not None
-    number, pid, library = int(writer.stdout.readline()), writer.pid, c_kernel.library
-    descriptor = lent(pid, number)
-    if descriptor < 0:
-        pytest.skip("no userfaultfd here")
-    try:
-        follower = NativeFollower(library, descriptor)
-    except OSError:
-        pytest.skip("this kernel tells nobody what is written")
+    pid = writer.pid
+    follower = borrow_follower(c_kernel, pid, int(writer.stdout.readline()))
     for look in range(int(os.environ.get("LOOKS", LOOKS))):
         source = LiveSource(pid)
         table = source.page_table()
@@ -135,21 +134,14 @@ def test_it_is_as_it_was_in_the_last_stop(writer: "subprocess.Popen[bytes]", c_k
 RETURNING = (PROGRAMS / "follow_returning.c").read_text()
 
 
-def test_nothing_stays_protected_where_a_mapping_came_back(tmp_path: object, c_kernel: CKernel) -> None:
+def test_nothing_stays_protected_where_a_mapping_came_back(tmp_path: Path, c_kernel: CKernel) -> None:
     """Beside its neighbour it is one mapping with it again, of which the kernel then tells nothing any more."""
-    path, size = "%s/returning" % tmp_path, 65536
-    subprocess.run(["cc", "-O1", "-w", "-x", "c", "-", "-o", path], input=RETURNING.encode(), check=True)
+    path, size = compile_c(RETURNING, tmp_path / "returning", "-O1"), 65536
     with subprocess.Popen([path], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as program:
         try:
             assert program.stdin is not None and program.stdout is not None
             number, start = map(int, program.stdout.readline().split())
-            descriptor = lent(program.pid, number)
-            if descriptor < 0:
-                pytest.skip("no userfaultfd here")
-            try:
-                follower = NativeFollower(c_kernel.library, descriptor)
-            except OSError:
-                pytest.skip("this kernel tells nobody what is written")
+            follower = borrow_follower(c_kernel, program.pid, number)
             (stays,) = (one for one in LiveSource(program.pid).mappings() if one.start == start)
             assert follower.follow([(start, start + size), (start + 4 * size, start + 5 * size)]) == 2 * size
             assert all(entry & PRESENT and entry & PROTECTED for entry in pagemap(program.pid, stays))
@@ -167,11 +159,9 @@ def test_nothing_stays_protected_where_a_mapping_came_back(tmp_path: object, c_k
 MARKED = (PROGRAMS / "follow_marked.c").read_text()
 
 
-def test_protected_pages_that_do_not_exist_are_in_no_swap(tmp_path: object, c_kernel: CKernel) -> None:
+def test_protected_pages_that_do_not_exist_are_in_no_swap(tmp_path: Path, c_kernel: CKernel) -> None:
     """Nor when they were moved since (until Linux 6.13 they stay protected); they are not read."""
-    path = "%s/marked" % tmp_path
-    subprocess.run(["cc", "-O1", "-w", "-x", "c", "-", "-o", path], input=MARKED.encode(), check=True)
-    with subprocess.Popen([path], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as program:
+    with subprocess.Popen([compile_c(MARKED, tmp_path / "marked", "-O1")], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as program:
         assert program.stdin is not None and program.stdout is not None
         program.stdin.write(b"x")
         program.stdin.flush()

@@ -3,7 +3,7 @@
 import random
 from array import array
 from collections import Counter
-from typing import Dict, List, Optional, Sequence, Set, Tuple
+from typing import Dict, Iterable, List, Optional, Sequence, Set, Tuple
 
 import pytest
 
@@ -14,8 +14,6 @@ from gdbheapx.kernel.binding import CKernel
 from gdbheapx.kernel.blocks.graph import (
     FROM_MAPPING,
     LEAKED,
-    MANGLED,
-    MASKED,
     MOST_POINTERS,
     NO_NODE,
     OWNS_ALL,
@@ -23,8 +21,6 @@ from gdbheapx.kernel.blocks.graph import (
     RULE_HABIT,
     RULE_INSIDE,
     RULE_START,
-    RULE_TAG,
-    UNALIGNED,
     Graph,
     GraphShape,
     Owning,
@@ -33,7 +29,7 @@ from gdbheapx.kernel.blocks.graph import (
 )
 from gdbheapx.kernel.blocks.stream import CLASS_FREE, CLASS_USED, make_blocks
 from tests.support.plain_graph import PlainGraph
-from tests.support.worlds import DATA, HEAP, World, build, make, roots_from, word
+from tests.support.worlds import DATA, HEAP, World, build, lay_out, make, pack_words, roots_from
 
 
 def parents_are_nearest(graph: Graph, plain_: PlainGraph, first: int) -> None:
@@ -57,6 +53,23 @@ def parents_are_nearest(graph: Graph, plain_: PlainGraph, first: int) -> None:
         while way[-1] < first:
             way.append(parents[way[-1]])
         assert len(set(way)) == len(way)
+
+
+def check_evidence(graph: Graph, plain_: PlainGraph, first: int) -> None:
+    """A node's evidence is the least rule up to which edges lead there from a root."""
+
+    def reached(starts: Iterable[int], most: int) -> Set[int]:
+        return plain_.reachable(list(starts), [[edge.node for edge in some if edge.rule <= most] for some in plain_.edges])
+
+    known: Set[int] = set()
+    for rule in range(RULE_END + 1):
+        now = reached(range(first, graph.nodes), rule)
+        assert all(graph.evidence(node) == rule for node in now - known)
+        known = now
+    blocks = set(range(len(plain_.blocks)))
+    lost = reached([*known, *range(len(blocks), first)], RULE_END)
+    assert all(graph.evidence(node) == FROM_MAPPING for node in lost - known)
+    assert all(graph.evidence(node) == LEAKED for node in blocks - lost)
 
 
 def check_tree(graph: Graph, plain_: PlainGraph, weak: Tuple[int, int], told: Optional[Owning] = None) -> None:
@@ -224,6 +237,7 @@ def check(kernel: CKernel, world: World) -> None:
     for address, size in plain_.blocks:
         for step in (-1, 0, 5, size - 1, size):
             assert graph.find(address + step) == plain_.find(address + step)
+    check_evidence(graph, plain_, first)
     evidence = [graph.evidence(node) for node in range(numbers.nodes)]
     for kinds, limit in (([LEAKED, RULE_INSIDE], None), ([LEAKED], 2)):
         assert (
@@ -263,52 +277,12 @@ def test_other_machines(c_kernel: CKernel, unit: int, word_bytes: int, order: st
         check(c_kernel, make(seed, unit=unit, word_bytes=word_bytes, order=order))
 
 
-@pytest.mark.parametrize("seed", range(10))
-def test_split_roots_hold_what_they_held(c_kernel: CKernel, seed: int) -> None:
-    """A root that is cut into variables leads where it led, by weaker pointers too."""
-    world = make(seed)
-    graph = build(c_kernel, world)
-    first = roots_from(graph, world)
-    before = graph.mark(first)
-    graph.split([(first, slot) for slot in range(1, 8)] + [(first + 1, 1)])
-    assert graph.mark(first) == before and any(one.blocks for one in before[1:LEAKED])
-
-
 def test_more_pointers_than_there_are_numbers_for() -> None:
     """One line with what to do instead, and no internal error."""
     check_pointers(MOST_POINTERS)
     with pytest.raises(HeapxError) as error:
         check_pointers(MOST_POINTERS + 1)
     assert "4,294,967,295 words" in error.value.line() and "gdbheapx census" in error.value.line()
-
-
-def reachable(graph: Graph, starts: Sequence[int], rules: Set[int], without: int = -1) -> Set[int]:
-    """By the definition."""
-    seen, stack = {one for one in starts if one != without}, [one for one in starts if one != without]
-    while stack:
-        for edge in graph.edges(stack.pop()):
-            if edge.rule in rules and edge.node not in seen and edge.node != without:
-                seen.add(edge.node)
-                stack.append(edge.node)
-    return seen
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_marks_are_what_the_definition_says(c_kernel: CKernel, seed: int) -> None:
-    """A node's evidence is the least rule up to which edges lead there from a root."""
-    world = make(seed)
-    graph = build(c_kernel, world)
-    first = roots_from(graph, world)
-    graph.mark(first)
-    starts, count = list(range(first, graph.nodes)), graph.numbers().blocks
-    known: Set[int] = set()
-    for rule in (RULE_START, RULE_TAG, RULE_HABIT, RULE_INSIDE, RULE_END):
-        now = reachable(graph, starts, set(range(rule + 1)))
-        assert all(graph.evidence(node) == rule for node in now - known if rule != RULE_HABIT)
-        known = now
-    lost = reachable(graph, [*known, *range(count, first)], set(range(RULE_END + 1)))
-    assert all(graph.evidence(node) == FROM_MAPPING for node in lost - known)
-    assert all(graph.evidence(node) == LEAKED for node in range(count) if node not in lost)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -331,76 +305,25 @@ def test_leak_roots_lead_to_everything_that_is_lost(c_kernel: CKernel, seed: int
         assert (len(alike), sum(root.blocks - 1 for root in alike)) == (one.roots, one.blocks_behind)
     assert sum(one.roots * one.size_bytes + one.bytes_behind for one in groups) == sums[LEAKED].bytes
     assert [one for one, sort in enumerate(graph.leak_kinds(range(graph.numbers().blocks))) if sort] == sorted(one.id for one in roots)
-    every = set(range(RULE_END + 1))
-    assert reachable(graph, [root.id for root in roots], every) & leaked == leaked
+    plain_ = PlainGraph(world)
+    targets = [[edge.node for edge in some] for some in plain_.edges]
+    assert plain_.reachable([root.id for root in roots], targets) & leaked == leaked
     for root in roots:
-        assert not any(root.id in reachable(graph, [other.id], every) for other in roots if other.id != root.id)
+        assert not any(root.id in plain_.reachable([other.id], targets) for other in roots if other.id != root.id)
         others = {edge.node for node in leaked for edge in graph.edges(node)}
         assert root.is_cycle == (root.id in others)
     assert (sum(root.blocks for root in roots), sum(root.bytes for root in roots)) == sums[LEAKED]
 
 
-def tiny(rng: random.Random) -> Tuple[World, List[Tuple[int, int]]]:
-    """Some blocks of 8 words with exact pointers, for many graphs in little time."""
-    count, edges = rng.randrange(2, 9), []
-    starts = [HEAP + 16 + 96 * place for place in range(count)]
-    data = [[0] * 8 for _ in range(count)]
-    for _ in range(rng.randrange(1, 2 * count + 2)):
-        source, target = rng.randrange(count), rng.randrange(count)
-        data[source][rng.randrange(8)] = starts[target]
-        edges.append((source, target))
-    held = [[starts[rng.randrange(count)] if rng.random() < 0.6 else 0 for _ in range(2)] for _ in range(rng.randrange(1, 4))]
-    pieces = {start: b"".join(word(one, 8, "little") for one in words) for start, words in zip(starts, data)}
-    roots = [(DATA + 64 * place, DATA + 64 * place + 16) for place in range(len(held))]
-    pieces.update({root[0]: b"".join(word(one, 8, "little") for one in words) for root, words in zip(roots, held)})
-    shape = GraphShape([(HEAP, HEAP + 4096)], [], 8, True, 16, False)
-    return World(
-        BytesSource(tuple(sorted(pieces.items()))), shape, [(start, 64, CLASS_USED, 0, 0) for start in starts], roots, "little"
-    ), edges
-
-
-def check_dominators(graph: Graph, world: World) -> None:
-    """Each node's owner is the nearest one without which nothing leads there; what it retains is what is lost without it."""
-    first = roots_from(graph, world)
-    tree = graph.dominators(first, (graph.nodes, graph.nodes))
-    starts, every, blocks = list(range(first, graph.nodes)), set(range(RULE_END + 1)), graph.numbers().blocks
-    all_nodes = reachable(graph, starts, every)
-    above: Dict[int, Set[int]] = {node: set() for node in all_nodes}
-    for one in all_nodes:
-        for node in all_nodes - reachable(graph, starts, every, without=one) - {one}:
-            above[node].add(one)
-    for node in range(graph.nodes):
-        owners = above.get(node, set())
-        nearest = next((one for one in owners if len(above[one]) == len(owners) - 1), NO_NODE)
-        assert tree.owners[node] == nearest
-        kept = sum(node == one or node in above[one] for one in all_nodes if one < blocks) if node in all_nodes else 0
-        assert tree.retained_blocks[node] == kept
-
-
 @pytest.mark.once  # the algorithm's own
 @pytest.mark.slow
 def test_owners_of_ten_thousand_graphs(c_kernel: CKernel) -> None:
-    """Dominators are those of the definition."""
-    rng = random.Random(1)
-    for _ in range(10_000):
-        world, _ = tiny(rng)
-        check_dominators(build(c_kernel, world), world)
-
-
-def plain(words: Dict[int, int], blocks: Sequence[Tuple[int, int]], root: Sequence[int], slots: bool = True) -> World:
-    """Blocks at (address, bytes) with words at addresses, and one root."""
-    pieces = {}
-    for address, size in blocks:
-        pieces[address] = b"".join(word(words.get(address + at, 0), 8, "little") for at in range(0, size // 8 * 8, 8)) + bytes(size % 8)
-    pieces[DATA] = b"".join(word(one, 8, "little") for one in root)
-    rows = [(address, size, CLASS_USED, 0, 0) for address, size in blocks]
-    return World(
-        BytesSource(tuple(sorted(pieces.items()))),
-        GraphShape([(HEAP, HEAP + (64 << 20))], [], 8, True, 8, slots),
-        rows,
-        [(DATA, DATA + 8 * len(root))],
-        "little",
-    )
+    """Dominators are those of the definition, also of small graphs of every form."""
+    for seed in range(10_000):
+        world = make(seed, blocks=3 + 3 * (seed % 4))
+        graph, plain_ = build(c_kernel, world), PlainGraph(world)
+        weak = (graph.nodes, graph.nodes)
+        assert list(graph.dominators(roots_from(graph, world), weak).owners) == plain_.owners(weak), seed
 
 
 def classes(graph: Graph, world: World) -> List[int]:
@@ -412,12 +335,8 @@ def classes(graph: Graph, world: World) -> List[int]:
 def test_a_list_belongs_to_the_variable_that_holds_a_table_of_it(c_kernel: CKernel) -> None:
     """A pointer of a stack to one member takes nothing from a table that holds them all."""
     members = [HEAP + 4096 + 64 * place for place in range(10)]
-    words: Dict[int, int] = {}
-    for place, address in enumerate(members):
-        words[address] = members[(place + 1) % 10]
-        words[address + 8] = members[place - 1]
-        words[HEAP + 8 * place] = address
-    world = plain(words, [(HEAP, 256), *((address, 56) for address in members)], [HEAP, 0, members[3]])
+    blocks = {address: pack_words([members[(place + 1) % 10], members[place - 1], *[0] * 5]) for place, address in enumerate(members)}
+    world = lay_out({HEAP: pack_words(members), **blocks}, {DATA: pack_words([HEAP, 0, members[3]])})
     graph = build(c_kernel, world)
     first = roots_from(graph, world)
     graph.split([(first, 2)])
@@ -425,63 +344,21 @@ def test_a_list_belongs_to_the_variable_that_holds_a_table_of_it(c_kernel: CKern
     assert [tree.owners[node] for node in range(11)] == [first] + [0] * 10
 
 
-@pytest.mark.parametrize("turn", [17, 64])
-def test_weak_pointers_are_found_by_a_second_look(c_kernel: CKernel, turn: int) -> None:
-    """Masked and packed ones, unaligned ones, those mangled with the guard; what hangs behind them is found with them."""
-    blocks = [(HEAP + 64 * place, 56) for place in range(7)]
-    guard = 0x1234567890ABCDEF
-    mangled = blocks[3][0] ^ guard
-    mangled = (mangled << turn | mangled >> 64 - turn) & (1 << 64) - 1
-    unaligned = int.from_bytes(word(blocks[2][0], 8, "little"), "little")
-    root = [blocks[0][0] | 0xABCD << 48, blocks[1][0] << 16 | 5, (unaligned << 8) & (1 << 64) - 1, unaligned >> 56, mangled]
-    world = plain({blocks[3][0]: blocks[4][0]}, blocks, root)
-    graph = build(c_kernel, world)
-    assert set(classes(graph, world)) == {LEAKED}
-    sums = graph.look_again([(DATA, DATA + 8 * len(root))], (guard, turn))
-    assert [graph.evidence(node) for node in range(7)] == [MASKED, MASKED, UNALIGNED, MANGLED, MANGLED, LEAKED, LEAKED]
-    assert sums[LEAKED] == (2, 112) and sums[MANGLED] == (2, 112)
-    assert graph.find_leak_roots() == 2
-
-
 def test_what_cannot_be_read_is_counted(c_kernel: CKernel) -> None:
     """A hole in a block, and where it begins."""
-    world = plain({}, [(HEAP, 8192), (HEAP + 0x4000, 64)], [HEAP])
-    pieces = [(address, data[:4096] if address == HEAP else data) for address, data in world.source.pieces]
+    world = lay_out({HEAP: bytes(8192), HEAP + 0x4000: bytes(64)}, {DATA: pack_words([HEAP])})
+    pieces = [(address, data[:4096]) for address, data in world.source.pieces]
     graph = build(c_kernel, world._replace(source=BytesSource(tuple(pieces))))
     assert graph.numbers()[4:6] == (4096, HEAP + 4096)
 
 
-def test_the_allocators_own_blocks_are_no_nodes(c_kernel: CKernel) -> None:
-    """Blocks that hold one of the given addresses are left out, with what they point to."""
-    world = plain({HEAP: HEAP + 64}, [(HEAP, 56), (HEAP + 64, 56)], [HEAP])
-    graph = c_kernel.graph(world.source, world.shape, Budget())
-    graph.gather([iter([make_blocks(world.rows)])], own=[HEAP + 40])
-    graph.end_node()
-    graph.settle()
-    graph.resolve()
-    assert graph.numbers().blocks == 1 and graph.find(HEAP) is None
-
-
 def test_large_blocks_and_long_gaps(c_kernel: CKernel) -> None:
-    """A block of more than 64 MiB is found from its end, and what lies far behind it is not."""
-    big = (HEAP, 48 << 20)
-    pieces = ((HEAP, bytes(4096)), (DATA, word(HEAP + (47 << 20), 8, "little") + word(HEAP + (63 << 20), 8, "little")))
-    shape = GraphShape([(HEAP, HEAP + (64 << 20))], [], 8, True, 16, False)
-    world = World(
-        BytesSource(tuple(sorted(pieces))),
-        shape,
-        [(*big, CLASS_USED, 0, 0), (HEAP + (62 << 20), 16, CLASS_USED, 0, 0)],
-        [(DATA, DATA + 16)],
-        "little",
-    )
+    """A block of many MiB is found from its end, and what lies far behind it is not."""
+    world = lay_out({HEAP: bytes(4096), HEAP + (62 << 20): bytes(16)}, {DATA: pack_words([HEAP + (47 << 20), HEAP + (63 << 20)])})
+    world = world._replace(rows=[(HEAP, 48 << 20, CLASS_USED, 0, 0), *world.rows[1:]])
     graph = build(c_kernel, world)
     assert classes(graph, world) == [RULE_INSIDE, LEAKED]
     assert graph.find(HEAP + (48 << 20)) is None
-
-
-def pack_words(words: Sequence[int]) -> bytes:
-    """As the target has them."""
-    return b"".join(one.to_bytes(8, "little") for one in words)
 
 
 @pytest.mark.parametrize("seed", range(60))

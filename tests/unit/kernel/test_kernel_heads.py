@@ -2,24 +2,18 @@
 
 import random
 from collections import Counter
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Dict, List, Optional, Sequence, Tuple
 
 import pytest
 
 from gdbheapx.allocators.answers import four_to_a_doubling
-from gdbheapx.common.budget import Budget
 from gdbheapx.inferior.base import BytesSource
 from gdbheapx.kernel.binding import CKernel
-from gdbheapx.kernel.blocks.graph import RULE_BASE, RULE_HABIT, RULE_INSIDE, RULE_TAG, Graph, GraphShape
-from gdbheapx.kernel.blocks.stream import CLASS_USED, make_blocks
+from gdbheapx.kernel.blocks.graph import RULE_BASE, RULE_HABIT, RULE_INSIDE, RULE_TAG, Graph
+from tests.support.worlds import DATA, HEAP, build, lay_out, pack_words, roots_from
 
-HEAP, DATA, IMAGE, OTHER = 0x10000000, 0x60000000, 0x20000000, 0x70000000
+IMAGE = 0x20000000
 WORD = 8
-
-
-def packed(words: Sequence[int], word: int = WORD, order: Any = "little") -> bytes:
-    """As the target has them."""
-    return b"".join((one & (1 << 8 * word) - 1).to_bytes(word, order) for one in words)
 
 
 def made_class(at: int, bases: Sequence[int], functions: int = 3, word: int = WORD) -> Tuple[List[int], Dict[int, int]]:
@@ -33,25 +27,14 @@ def made_class(at: int, bases: Sequence[int], functions: int = 3, word: int = WO
 
 
 def graph_of(
-    kernel: CKernel, blocks: Sequence[Sequence[int]], pointers: Sequence[int], image: bytes, images: Optional[Sequence[Tuple[int, int]]] = None, word: int = WORD, order: str = "little"
+    kernel: CKernel, blocks: Sequence[Sequence[int]], pointers: Sequence[int], image: bytes = b"", word: int = WORD, order: str = "little"
 ) -> Graph:
     """Blocks side by side, 16 bytes apart, and one root with these pointers."""
-    pieces, rows, at = [], [], HEAP
-    for words in blocks:
-        data = packed(words, word, order)
-        pieces.append((at, data))
-        rows.append((at, len(data), CLASS_USED, 0, 0))
-        at += -(-len(data) // 16) * 16 + 16
-    root = packed(pointers, word, order)
-    spans = [(IMAGE, IMAGE + len(image))] if images is None else images
-    shape = GraphShape([(HEAP, HEAP + 0x100000)], [], word, order == "little", 16, True, spans)
-    graph = kernel.graph(BytesSource((*pieces, (DATA, root))), shape, Budget(), BytesSource(((IMAGE, image),)) if spans else None)
-    graph.gather([iter([make_blocks(rows)])])
-    graph.scan(DATA, DATA, DATA + len(root))
-    graph.end_node()
-    graph.settle()
-    graph.resolve()
-    graph.mark(len(rows))
+    data = {place(blocks, number, word): pack_words(words, word, order) for number, words in enumerate(blocks)}
+    spans = [(IMAGE, IMAGE + len(image))] if image else []
+    world = lay_out(data, {DATA: pack_words(pointers, word, order)}, order, word_bytes=word, images=spans)
+    graph = build(kernel, world, image=BytesSource(((IMAGE, image),)) if spans else None)
+    graph.mark(roots_from(graph, world))
     return graph
 
 
@@ -73,10 +56,10 @@ def test_attributes_of_instances(c_kernel: CKernel) -> None:
     bad = [values(5, (1, 1)), values(5, (1, 7)), values(5, (1, 0), prefix=16), values(5, ()), values(2, (1, 2, 0))]
     blocks = [*good, *good, *bad]
     pointers = [place(blocks, i) + at for i, at in enumerate((8, 16, 24, 7, 15, 23, 8, 8, 8, 8, 8))]
-    graph = graph_of(c_kernel, blocks, pointers, bytes(0x1000), images=())
+    graph = graph_of(c_kernel, blocks, pointers)
     found = [graph.evidence(node) for node in range(len(blocks))]
     assert found == [RULE_HABIT] * 3 + [RULE_TAG, RULE_HABIT, RULE_HABIT] + [RULE_INSIDE] * 5
-    beside = graph_of(c_kernel, good, [place(good, i) + at for i, at in enumerate((16, 8, 16))], bytes(0x1000), images=())
+    beside = graph_of(c_kernel, good, [place(good, i) + at for i, at in enumerate((16, 8, 16))])
     assert [beside.evidence(node) for node in range(3)] == [RULE_INSIDE] * 3
 
 
@@ -85,7 +68,7 @@ def test_a_large_block_has_the_rest_of_a_page_or_class(c_kernel: CKernel) -> Non
     good = ((0x40000, 266_224), (4368, 5120), (168, 192), (840, 896), (100, 112))
     bad = ((0x40000, 270_336), (4368, 6144), (200, 328), (5200, 5120), (110, 144))
     blocks = [[length] + [0] * (size // 8 - 1) for length, size in (*good, *bad)]
-    graph = graph_of(c_kernel, blocks, [place(blocks, number) + 8 for number in range(10)], bytes(0x1000), images=())
+    graph = graph_of(c_kernel, blocks, [place(blocks, number) + 8 for number in range(10)])
     assert [graph.evidence(node) for node in range(10)] == [RULE_HABIT] * 5 + [RULE_INSIDE] * 5
 
 
@@ -138,7 +121,8 @@ def test_random_blocks_of_random_classes(c_kernel: CKernel, word: int, order: st
                     block[offset // word] = vtable
             blocks.append(block + [0] * (900 if rng.random() < 0.1 else 0))
         aims = [(number, word * rng.randrange(1, 12)) for number in range(len(blocks)) for _ in range(3)]
-        graph = graph_of(c_kernel, blocks, [place(blocks, number, word) + offset for number, offset in aims], packed(words, word, order), None, word, order)
+        pointers = [place(blocks, number, word) + offset for number, offset in aims]
+        graph = graph_of(c_kernel, blocks, pointers, pack_words(words, word, order), word, order)
         inside = [(slot, number, offset) for slot, (number, offset) in enumerate(aims) if offset < word * len(blocks[number])]
         expected = [(number, expected_rule(blocks[number], offset, words, word), slot) for slot, number, offset in inside]
         found = {edge.slot: tuple(edge) for edge in graph.edges(len(blocks))}
@@ -155,11 +139,6 @@ def test_many_first_words(c_kernel: CKernel) -> None:
         reads.append(address)
         return image[address - IMAGE : address - IMAGE + size]
 
-    blocks = [[IMAGE + 16 + 8 * number, 0] for number in range(40_000)]
-    pieces = b"".join(packed(words) + bytes(16) for words in blocks)
-    shape = GraphShape([(HEAP, HEAP + 0x1000000)], [], 8, True, 16, False, [(IMAGE, IMAGE + len(image))])
-    graph = c_kernel.graph(BytesSource(((HEAP, pieces),)), shape, Budget(), read)
-    graph.gather([iter([make_blocks([(HEAP + 32 * number, 16, CLASS_USED, 0, 0) for number in range(40_000)])])])
-    graph.settle()
-    graph.resolve()
+    blocks = {HEAP + 32 * number: pack_words([IMAGE + 16 + 8 * number, 0]) for number in range(40_000)}
+    graph = build(c_kernel, lay_out(blocks, {}, all_slots=False, images=[(IMAGE, IMAGE + len(image))]), image=read)
     assert len(reads) == 1 << 15 and graph.numbers().blocks == 40_000

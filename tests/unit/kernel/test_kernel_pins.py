@@ -9,7 +9,7 @@ import pytest
 from gdbheapx.common.budget import Budget
 from gdbheapx.inferior.base import BytesSource
 from gdbheapx.kernel.binding import CKernel
-from gdbheapx.kernel.blocks.graph import LEAKED, NO_NODE, Graph
+from gdbheapx.kernel.blocks.graph import LEAKED, NO_NODE
 from gdbheapx.kernel.blocks.pages import (
     BY_NOBODY,
     BY_SEVERAL,
@@ -31,7 +31,7 @@ from tests.support.builders import heap, rtree
 from tests.support.builders.extent_cases import BINS, Spec, some_heap
 from tests.support.builders.rtree import Variant
 from tests.support.plain_pins import Key, PlainPins, Row
-from tests.support.worlds import World, make, roots_from
+from tests.support.worlds import build, make, roots_from
 
 NOTHING, UNLABELLED = BytesSource(()), PinLabels()
 AT = 0x100000
@@ -54,18 +54,6 @@ def side_by_side(*parts: Tuple[int, int]) -> List[Tuple[int, int, int, int, int]
         rows.append((at, size, class_, class_, 0))
         at += size
     return rows
-
-
-def graph_of(kernel: CKernel, world: World) -> Graph:
-    """The graph of a world."""
-    graph = kernel.graph(world.source, world.shape, Budget())
-    graph.gather([iter([make_blocks(world.rows)])])
-    for start, end in [*world.shape.mappings, *world.roots]:
-        graph.scan(start, start, end)
-        graph.end_node()
-    graph.settle()
-    graph.resolve()
-    return graph
 
 
 def keys(labels: Sequence[int], has_sizes: bool = False) -> Callable[[Row, int], Key]:
@@ -188,7 +176,7 @@ def test_owners(c_kernel: CKernel, seed: int) -> None:
             rows.append((rows[-1][0] + rows[-1][1], gap, CLASS_FREE, 0, 0))
         rows.append(row)
     chosen = array("I", [rng.randrange(3) for _ in world.rows])
-    graph = graph_of(c_kernel, world)
+    graph = build(c_kernel, world)
     first, blocks = roots_from(graph, world), graph.numbers().blocks
     graph.mark(first)
     tree = graph.dominators(first, (graph.nodes, graph.nodes))

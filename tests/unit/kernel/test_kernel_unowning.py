@@ -3,6 +3,7 @@
 Files: kernel/blocks/packed.py.
 """
 
+import random
 import struct
 import time
 from typing import Dict, List, Optional, Sequence, Tuple
@@ -10,13 +11,12 @@ from typing import Dict, List, Optional, Sequence, Tuple
 import pytest
 
 from gdbheapx.common.budget import Budget
-from gdbheapx.inferior.base import BytesSource
 from gdbheapx.kernel.binding import CKernel
-from gdbheapx.kernel.blocks.graph import LEAKED, RULE_BASE, RULE_INSIDE, RULE_START, UNOWNING, Graph, GraphShape, Others
+from gdbheapx.kernel.blocks.graph import LEAKED, RULE_BASE, RULE_INSIDE, RULE_START, UNOWNING, Graph, Others
 from gdbheapx.kernel.blocks.packed import STREAMS, PackedGraph
-from gdbheapx.kernel.blocks.stream import CLASS_USED, make_blocks
+from tests.support.worlds import DATA, HEAP, build, lay_out, pack_words
 
-HEAP, DATA = 0x10000000, 0x60000000
+STACK = DATA + 0x1000
 LOAD = struct.unpack("<I", struct.pack("<f", 1.0))[0]
 
 
@@ -25,14 +25,12 @@ class Memory:
 
     def __init__(self) -> None:
         self._at = HEAP
-        self._blocks: List[Tuple[int, int]] = []
         self._words: Dict[int, List[int]] = {}
         self.root = [0] * 64
         self.stack: List[int] = []
 
     def block(self, words: int, *values: int) -> int:
         address, self._at = self._at, self._at + 8 * words + 8 + (8 * words + 8) % 16
-        self._blocks.append((address, 8 * words))
         self._words[address] = [*values, *[0] * (words - len(values))]
         return address
 
@@ -40,20 +38,9 @@ class Memory:
         self._words[address][slot : slot + len(values)] = values
 
     def graph(self, kernel: CKernel, slots: bool = True) -> Graph:
-        pieces = [(address, struct.pack("<%dQ" % len(words), *words)) for address, words in self._words.items()]
-        data = struct.pack("<%dQ" % len(self.root), *self.root)
-        source = BytesSource(tuple(sorted([*pieces, (DATA, data)])))
-        graph = kernel.graph(source, GraphShape([(HEAP, HEAP + 0x1000000)], [], 8, True, 16, slots), Budget())
-        graph.note_unowning()
-        graph.gather([iter([make_blocks([(*row, CLASS_USED, 0, 0) for row in self._blocks])])])
-        graph.scan(DATA, DATA, DATA + len(data))
-        graph.end_node()
-        if self.stack:
-            graph.scan_words(self.stack)
-            graph.end_node()
-        graph.settle()
-        graph.resolve()
-        return graph
+        blocks = {address: pack_words(words) for address, words in self._words.items()}
+        roots = {DATA: pack_words(self.root), **({STACK: pack_words(self.stack)} if self.stack else {})}
+        return build(kernel, lay_out(blocks, roots, all_slots=slots), prepare=Graph.note_unowning)
 
 
 def node(graph: Graph, address: int) -> int:
@@ -231,8 +218,6 @@ def test_a_file_has_them(c_kernel: CKernel) -> None:
 @pytest.mark.parametrize("seed", range(30))
 def test_random_words(c_kernel: CKernel, seed: int) -> None:
     """Whatever stands there: what is told to own nothing leads where another way does, and no block is lost."""
-    import random
-
     chance = random.Random(seed)
     memory = Memory()
     sizes = [chance.choice((3, 5, 7, 13)) for _ in range(40)]

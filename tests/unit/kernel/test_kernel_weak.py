@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from gdbheapx.inferior.base import BytesSource
 from gdbheapx.kernel.binding import CKernel
-from gdbheapx.kernel.blocks.graph import LEAKED, MANGLED, MASKED, RULE_START, UNALIGNED, GraphShape
-from gdbheapx.kernel.blocks.stream import CLASS_USED
+from gdbheapx.kernel.blocks.graph import LEAKED, MANGLED, MASKED, RULE_START, UNALIGNED
 from tests.support.plain_graph import PlainGraph
-from tests.support.worlds import DATA, HEAP, World, build, make, roots_from, word
+from tests.support.worlds import DATA, HEAP, World, build, lay_out, make, pack_words, roots_from, word
 
-GUARD, TURN = 0x1234567890ABCDEF, 17
+GUARD, TURNS = 0x1234567890ABCDEF, (17, 64)
+"""By how many bits a word is turned; 64: it is not."""
 ALL = (1 << 64) - 1
 THREADS = (1, 2, 3, 8)
 
@@ -28,15 +28,16 @@ class Made(NamedTuple):
     world: World
     held: List[Tuple[int, bytes]]
     lost: List[int]
+    turn: int
 
 
-def mangled(address: int) -> int:
+def mangled(address: int, turn: int) -> int:
     """As the C library writes it."""
     value = address ^ GUARD
-    return (value << TURN | value >> 64 - TURN) & ALL
+    return (value << turn | value >> 64 - turn) & ALL
 
 
-def junk(rng: random.Random, lost: Sequence[int]) -> bytes:
+def junk(rng: random.Random, lost: Sequence[int], turn: int) -> bytes:
     """Bytes among which addresses stand in every weak way, and nearly do: most of a block's in one way only."""
     kind = rng.randrange(9)
     target = rng.choice((lost[kind // 2 :: 5] if rng.random() < 0.995 else []) or lost) + rng.choice((0, 0, 0, 0, 1, 8))
@@ -45,7 +46,7 @@ def junk(rng: random.Random, lost: Sequence[int]) -> bytes:
         lambda: ((rng.randrange(1, 1 << 16) << 48 | target) & ALL).to_bytes(8, "little"),
         lambda: (target << 16 & ALL | rng.randrange(1 << 16)).to_bytes(8, "little"),
         lambda: bytes(8 * rng.randrange(1, 4)),
-        lambda: mangled(target).to_bytes(8, "little"),
+        lambda: mangled(target, turn).to_bytes(8, "little"),
         lambda: bytes(rng.randrange(1, 8)) + plain,
         lambda: rng.randbytes(rng.randrange(8)) + plain + rng.randbytes(rng.randrange(8)),
         lambda: plain[: rng.randrange(5, 8)] + rng.randbytes(3),
@@ -57,7 +58,7 @@ def junk(rng: random.Random, lost: Sequence[int]) -> bytes:
 
 def made(seed: int, rooms: Sequence[int]) -> Made:
     """Blocks one behind the other, a third of which nothing leads to; a root has the addresses of the others."""
-    rng = random.Random(seed)
+    rng, turn = random.Random(seed), TURNS[seed % 2]
     blocks: List[Tuple[int, int]] = []
     lost: List[Tuple[int, int]] = []
     for room in rooms:
@@ -71,21 +72,16 @@ def made(seed: int, rooms: Sequence[int]) -> Made:
     for address, size in blocks:
         data = b""
         while len(data) < size:
-            data += junk(rng, places)
+            data += junk(rng, places, turn)
             data += bytes(-len(data) % 8) if rng.random() < 0.4 else b""
         kept = data[:size]
         words = [kept[place : place + 8] for place in range(0, size, 8)]    # no pointer that the first look sees
         strong = [len(one) == 8 and any(address <= int.from_bytes(one, "little") <= address + 2048 for address in places) for one in words]
         held.append((address, b"".join(bytes(len(one)) if is_strong else one for one, is_strong in zip(words, strong))))
-    pieces: Dict[int, bytes] = dict(held)
-    pieces.update({address: bytes(size) for address, size in lost})
-    root = b"".join(word(address, 8, "little") for address, _ in held)
-    pieces[DATA] = root or bytes(8)
-    rows = [(address, size, CLASS_USED, 0, 0) for address, size in sorted(blocks + lost)]
+    root = pack_words([address for address, _ in held]) or bytes(8)
     heaps = [(room, room + 0x200000) for room in rooms]
-    shape = GraphShape(heaps, [], 8, True, 16, False)
-    roots = [(DATA, DATA + len(pieces[DATA]))]
-    return Made(World(BytesSource(tuple(sorted(pieces.items()))), shape, rows, roots, "little"), held, places)
+    world = lay_out({**dict(held), **{address: bytes(size) for address, size in lost}}, {DATA: root}, heaps=heaps, all_slots=False)
+    return Made(world, held, places, turn)
 
 
 def expected(one: Made) -> Dict[int, int]:
@@ -104,7 +100,7 @@ def expected(one: Made) -> Dict[int, int]:
             if low != value:
                 hit(low & ~7, MASKED)
             hit(value >> 16, MASKED)
-            hit((value >> TURN | value << 64 - TURN) & ALL ^ GUARD, MANGLED)
+            hit((value >> one.turn | value << 64 - one.turn) & ALL ^ GUARD, MANGLED)
             for odd in range(place + 1, min(place + 8, len(data) - 7)):
                 hit(int.from_bytes(data[odd : odd + 8], "little"), UNALIGNED)
     return found
@@ -134,7 +130,7 @@ def test_any_number_of_threads_finds_what_the_definition_gives(c_kernel: CKernel
             assert {address for node, (address, _) in enumerate(graph.blocks(range(graph.numbers().blocks))) if graph.evidence(node) == LEAKED} == set(
                 one.lost
             )
-            sums = graph.look_again([], (GUARD, TURN), threads)
+            sums = graph.look_again([], (GUARD, one.turn), threads)
             evidence = {address: graph.evidence(graph.find(address)[0]) for address in one.lost}  # type: ignore[index]
             assert {address: kind for address, kind in evidence.items() if kind != LEAKED} == wanted
             assert sums[LEAKED].blocks == len(one.lost) - len(wanted)
@@ -147,7 +143,7 @@ def test_a_look_in_many_slices_forgets_no_part(c_kernel: CKernel) -> None:
     graph = build(c_kernel, one.world)
     graph.mark(roots_from(graph, one.world))
     library, slices = graph.library, 0
-    job = library.heapx_weak_new(graph.handle, GUARD, TURN, 0, 3)
+    job = library.heapx_weak_new(graph.handle, GUARD, one.turn, 0, 3)
     while library.heapx_weak_blocks(job, -1.0) == 1:
         slices += 1
     while library.heapx_weak_settle(job, 1e-9) == 1:
@@ -192,11 +188,8 @@ def test_a_graph_does_not_see_what_the_processor_ignores(c_kernel: CKernel, seed
 def chain(count: int, tag: int, ignored: int) -> Tuple[World, List[int]]:
     """Blocks each of which points to the next one, with a tag in every pointer, and a root that points to the first."""
     places = [HEAP + 32 * one for one in range(count)]
-    pieces = [(place, word(after | tag if after else 0, 8, "little") + bytes(8)) for place, after in zip(places, [*places[1:], 0])]
-    pieces.append((DATA, word(places[0] | tag, 8, "little")))
-    shape = GraphShape([(HEAP, HEAP + 32 * count)], [], 8, True, 16, False, ignored_bits=ignored)
-    rows = [(place, 16, CLASS_USED, 0, 0) for place in places]
-    return World(BytesSource(tuple(sorted(pieces))), shape, rows, [(DATA, DATA + 8)], "little"), places
+    blocks = {place: pack_words([after | tag if after else 0, 0]) for place, after in zip(places, [*places[1:], 0])}
+    return lay_out(blocks, {DATA: pack_words([places[0] | tag])}, all_slots=False, ignored_bits=ignored), places
 
 
 @pytest.mark.parametrize(
@@ -217,13 +210,24 @@ def test_unaligned_pointers_may_have_tags(c_kernel: CKernel) -> None:
     """The second look finds a pointer at an odd address whose tag is ignored, and takes no other bit for one."""
     for tag, ignored, wanted in ((0x5A << 56, TOP_BYTE, UNALIGNED), (0x0A << 57, LAM, UNALIGNED), (0x3F << 48, SIGNED, UNALIGNED), (0x5A << 56, 0, LEAKED)):
         lost = HEAP + 64
-        pieces = [(DATA, bytes(3) + word(lost | tag, 8, "little") + bytes(13)), (lost, bytes(16))]
-        shape = GraphShape([(HEAP, HEAP + 4096)], [], 8, True, 16, False, ignored_bits=ignored)
-        world = World(BytesSource(tuple(sorted(pieces))), shape, [(lost, 16, CLASS_USED, 0, 0)], [(DATA, DATA + 24)], "little")
+        root = bytes(3) + pack_words([lost | tag]) + bytes(13)
+        world = lay_out({lost: bytes(16)}, {DATA: root}, all_slots=False, ignored_bits=ignored)
         graph = build(c_kernel, world)
         graph.mark(roots_from(graph, world))
         graph.look_again([(DATA, DATA + 24)], None)
         assert graph.evidence(0) == wanted
+
+
+def test_what_hangs_behind_a_weak_pointer_is_found_with_it(c_kernel: CKernel) -> None:
+    """By a plain pointer of the block that was found; what nothing leads to stays lost."""
+    places = [HEAP + 64 * one for one in range(5)]
+    blocks = {place: pack_words([behind, 0]) for place, behind in zip(places, [places[1], 0, places[3], 0, 0])}
+    world = lay_out(blocks, {DATA: pack_words([places[0] | 0xABCD << 48, mangled(places[2], 17)])}, all_slots=False)
+    graph = build(c_kernel, world)
+    graph.mark(roots_from(graph, world))
+    sums = graph.look_again([(DATA, DATA + 16)], (GUARD, 17))
+    assert [graph.evidence(node) for node in range(5)] == [MASKED, MASKED, MANGLED, MANGLED, LEAKED]
+    assert (sums[MANGLED], sums[LEAKED], graph.find_leak_roots()) == ((2, 32), (1, 16), 1)
 
 
 @pytest.mark.parametrize("count", [3, 1000, 70_000])
