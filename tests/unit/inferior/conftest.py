@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any, Dict, Iterator, NamedTuple
@@ -10,6 +9,7 @@ from typing import Any, Dict, Iterator, NamedTuple
 import pytest
 
 from tests.support import kernelcore
+from tests.support.compilers import compile_c
 from tests.support.paths import PROGRAMS
 
 PROGRAM = (PROGRAMS / "specimen.c").read_text()
@@ -25,23 +25,12 @@ class Specimen(NamedTuple):
     plugin: str
 
 
-def compile_c(text: str, out: Path, *flags: str) -> str:
-    """Compile, or skip where there is no compiler."""
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if not compiler:
-        pytest.skip("no C compiler here")
-    source = out.with_suffix(".c")
-    source.write_text(text)
-    subprocess.run([compiler, "-O0", "-o", str(out), str(source), *flags], check=True)
-    return str(out)
-
-
 @pytest.fixture(scope="session")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder with the compiled program and its plugin."""
     folder = tmp_path_factory.mktemp("specimen")
-    compile_c(PLUGIN, folder / "plugin.so", "-shared", "-fPIC", "-ftls-model=global-dynamic", "-Wl,--build-id")
-    compile_c(PROGRAM, folder / "specimen", "-pthread", "-ldl", "-Wl,--build-id")
+    compile_c(PLUGIN, folder / "plugin.so", "-O0", "-shared", "-fPIC", "-ftls-model=global-dynamic", "-Wl,--build-id")
+    compile_c(PROGRAM, folder / "specimen", "-O0", "-pthread", "-ldl", "-Wl,--build-id")
     return folder
 
 

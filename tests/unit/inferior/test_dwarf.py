@@ -7,14 +7,15 @@ import random
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Sequence, Tuple
 
 import pytest
 
 from gdbheapx.inferior.base import Member, TypeSet
-from gdbheapx.inferior.elf.dwarf import Dwarf, DwarfReader, DwarfUnits, RawMember, RawType, TypeReader, TypeWalk, Unsupported
+from gdbheapx.inferior.elf.dwarf import Dwarf, DwarfReader, DwarfUnits, RawMember, RawType, TypeWalk, Unsupported
 from gdbheapx.inferior.elf.file import ElfFile
 from gdbheapx.inferior.target import open_elf_target
+from tests.support.builders.raw_types import ByHand, Raw
 from tests.support.paths import PROGRAMS
 from tools import whole_file
 
@@ -172,6 +173,15 @@ def test_a_target_needs_no_gdb_for_types(tmp_path: Path) -> None:
             process.kill()
 
 
+def spoil(data: bytes, spans: Sequence[Tuple[int, int]], chance: random.Random) -> bytes:
+    """The file with one or more bytes of these (place, size) changed."""
+    copy = bytearray(data)
+    for _ in range(chance.choice((1, 4, 40))):
+        start, size = chance.choice(spans)
+        copy[start + chance.randrange(size)] = chance.choice((0, 0xFF, 0x7F, 0x80, chance.randrange(256)))
+    return bytes(copy)
+
+
 @pytest.mark.parametrize("flags", [("-gdwarf-4",), ("-gdwarf-5",), ("-gz=zlib",)], ids=" ".join)
 def test_damage(tmp_path: Path, flags: Sequence[str]) -> None:
     """Flipped bytes in the debug sections give types, none, or Unsupported, and come to an end."""
@@ -184,11 +194,7 @@ def test_damage(tmp_path: Path, flags: Sequence[str]) -> None:
     outcomes: List[str] = []
     damaged = tmp_path / "damaged"
     for _ in range(150):
-        copy = bytearray(data)
-        for _ in range(chance.choice((1, 4, 40))):
-            start, size = chance.choice(spans)
-            copy[start + chance.randrange(size)] = chance.choice((0, 0xFF, 0x7F, 0x80, chance.randrange(256)))
-        damaged.write_bytes(copy)
+        damaged.write_bytes(spoil(data, spans, chance))
         reader = DwarfUnits().reader(ElfFile(str(damaged)), address)
         try:
             TypeWalk(reader, "je_").collect(STRUCTS, VARIABLES, ENUMERATORS) if reader is not None else None
@@ -206,11 +212,7 @@ def test_damage_to_a_whole_file(tmp_path: Path) -> None:
     spans = [(one.offset, one.size_bytes) for one in ElfFile(str(program)).sections() if one.name in (".debug_abbrev", ".debug_str", ".debug_info")]
     outcomes = set()
     for _ in range(60):
-        copy = bytearray(data)
-        for _ in range(chance.choice((1, 4, 40))):
-            start, size = chance.choice(spans)
-            copy[start + chance.randrange(size)] = chance.choice((0, 0xFF, 0x7F, 0x80, chance.randrange(256)))
-        damaged.write_bytes(copy)
+        damaged.write_bytes(spoil(data, spans, chance))
         try:
             TypeWalk(whole_file.WholeReader(whole_file.open_elftools(str(damaged)), "table"), "je_").collect(STRUCTS, VARIABLES, ENUMERATORS)
             outcomes.add("read")
@@ -235,41 +237,6 @@ def test_a_copy_without_debug_information(tmp_path: Path) -> None:
             assert copy.pread(one.offset, one.size_bytes) == file.pread(one.offset, one.size_bytes), one.name
     subprocess.run(["strip", "--strip-debug", str(program)], check=True)
     assert Openable().name(str(program), debug_info=False) == str(program)
-
-
-class Raw(RawType):
-    """A type made by hand."""
-
-    def __init__(self, code: str, size_bytes: int = 8, name: str = "", members: Any = (), element: Any = None, enumerators: Any = None) -> None:
-        self.code, self.size_bytes, self.name = code, size_bytes, name
-        self._members, self._move_to_element, self._enumerators = list(members), element, enumerators or {}
-
-    def members(self) -> List[RawMember]:
-        return self._members
-
-    def element(self) -> Tuple[RawType, int]:
-        return self._move_to_element  # type: ignore[no-any-return]
-
-    def enumerators(self) -> Dict[str, int]:
-        return self._enumerators  # type: ignore[no-any-return]
-
-
-class ByHand(TypeReader):
-    """Types by name."""
-
-    def __init__(
-        self, structs: Dict[str, RawType], variables: Optional[Dict[str, RawType]] = None, enums: Optional[Dict[str, RawType]] = None
-    ) -> None:
-        self.structs, self.variables, self.enums = structs, variables or {}, enums or {}
-
-    def struct(self, name: str) -> Optional[RawType]:
-        return self.structs.get(name)
-
-    def variable(self, name: str) -> Optional[RawType]:
-        return self.variables.get(name)
-
-    def enum_with(self, enumerator: str) -> Optional[RawType]:
-        return self.enums.get(enumerator)
 
 
 def member(name: str, offset: int, kind: RawType, is_bit_field: bool = False) -> RawMember:

@@ -16,20 +16,12 @@ from gdbheapx.inferior.source import has_layout
 from gdbheapx.inferior.target import open_elf_target
 from tests.support import kernelcore
 from tests.support.builders.core_file import Piece, build
+from tests.support.compilers import compile_c
 from tests.support.paths import PROGRAMS
 
 BASE = 0x10000000000
 PROGRAM = (PROGRAMS / "named_by_itself.c").read_text()
 SECRET = "char secret[64] = \"a-token-of-somebody-else\";\nint main(void) { return secret[0]; }\n"
-
-
-def compiled(text: str, out: Path, *flags: str) -> str:
-    """The program, or a skip where there is no compiler."""
-    if not shutil.which("gcc"):
-        pytest.skip("gcc is not installed")
-    out.with_suffix(".c").write_text(text)
-    subprocess.run(["gcc", "-o", str(out), str(out.with_suffix(".c")), *flags], check=True)
-    return str(out)
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +30,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Any:
     if kernelcore.reason():
         pytest.skip(kernelcore.reason())
     folder = tmp_path_factory.mktemp("hostile")
-    program, named = compiled(PROGRAM, folder / "hostile", "-Wl,--build-id"), folder / "vault.so"
+    program, named = compile_c(PROGRAM, folder / "hostile", "-Wl,--build-id"), folder / "vault.so"
     named.write_text("a text\n")
     popen = kernelcore.start([program, str(named)], stdout=subprocess.PIPE, cwd=str(folder))
     with popen:
@@ -56,7 +48,7 @@ def another_core(path: Path) -> None:
 
 def another_program(path: Path) -> None:
     """A program of somebody else, without a build-id."""
-    shutil.copy(compiled(SECRET, path.parent / "another", "-Wl,--build-id=none"), path)
+    shutil.copy(compile_c(SECRET, path.parent / "another", "-Wl,--build-id=none"), path)
 
 
 @pytest.mark.parametrize("made", [another_core, another_program])

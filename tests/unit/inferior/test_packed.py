@@ -14,6 +14,7 @@ from typing import Any, List
 import pytest
 
 from gdbheapx.inferior import core_file
+from tests.support.builders.core_file import Piece, build
 from tests.support.builders.packed import pack
 
 PAGE = 4096
@@ -22,10 +23,9 @@ PAGE = 4096
 def core_bytes(*pages: bytes, claimed_pages: int = 0) -> bytes:
     """A core of one PT_LOAD with these pages; `claimed_pages`: how many its header promises, if other than there are."""
     size = claimed_pages * PAGE or sum(map(len, pages))
-    ident = b"\x7fELF\x02\x01\x01".ljust(16, b"\0")
-    header = struct.pack("<HHIQQQIHHHHHH", 4, 62, 1, 0, 64, 0, 0, 64, 56, 1, 64, 0, 0)
-    load = struct.pack("<IIQQQQQQ", 1, 6, PAGE, 0x10000, 0, size, size, PAGE)
-    return (ident + header + load).ljust(PAGE, b"\0") + b"".join(pages)
+    made = bytearray(build([Piece(0x10000, size, b"".join(pages))], bytes(PAGE - 64 - 2 * 56)))
+    struct.pack_into("<Q", made, 64 + 56 + 32, size)
+    return bytes(made)
 
 
 def noise(count: int) -> List[bytes]:

@@ -6,7 +6,6 @@ Files: inferior/elf/dwarf.py, inferior/elf/dwarf.py, inferior/elf/images.py, inf
 import os
 import struct
 from pathlib import Path
-from typing import Dict, List, Optional, Tuple
 
 import pytest
 
@@ -20,6 +19,7 @@ from gdbheapx.inferior.elf.link_map import MAX_OBJECTS, MOST_CHAIN, LinkMap, Loa
 from gdbheapx.inferior.source import read_page_bytes
 from tests.support.builders import core_file
 from tests.support.builders.elf_file import DYNSYM, PROGBITS, STRTAB, SYMTAB, Part, Segment, build, call_frames, number, starts, symbols
+from tests.support.builders.raw_types import ByHand, Raw
 
 LOAD, DYNAMIC = 1, 2
 
@@ -100,41 +100,13 @@ def test_abbreviations_without_end(tmp_path: Path) -> None:
     assert spent(before) < 1000
 
 
-class Nested(dwarf.RawType):
-    """A struct that has the next one twice, without a name."""
-
-    code, size_bytes = "struct", 8
-
-    def __init__(self, depth: int) -> None:
-        self.name, self._depth, self._inner = "n%d" % depth, depth, None if not depth else Nested(depth - 1)
-
-    def members(self) -> List[dwarf.RawMember]:
-        return [] if self._inner is None else [("", 0, False, self._inner)] * 2
-
-    def element(self) -> Tuple[dwarf.RawType, int]:
-        return self, 1
-
-    def enumerators(self) -> Dict[str, int]:
-        return {}
-
-
-class Reading(dwarf.TypeReader):
-    """Has it."""
-
-    def struct(self, name: str) -> Optional[dwarf.RawType]:
-        return Nested(40)
-
-    def variable(self, name: str) -> Optional[dwarf.RawType]:
-        return None
-
-    def enum_with(self, enumerator: str) -> Optional[dwarf.RawType]:
-        return None
-
-
 def test_anonymous_structs_are_counted() -> None:
     """Forty levels of two each: members are counted each time they are met."""
+    nested = Raw("struct", 8, "innermost")
+    for depth in range(40):
+        nested = Raw("struct", 8, "n%d" % depth, [("", 0, False, nested)] * 2)
     with pytest.raises(TooMuchWork):
-        dwarf.TypeWalk(Reading(), "").collect(["a"], [], [])
+        dwarf.TypeWalk(ByHand({"a": nested}), "").collect(["a"], [], [])
     WORK.exceeded.clear()
 
 

@@ -20,18 +20,34 @@ from gdbheapx.inferior.live.stopper import Stopper
 from gdbheapx.inferior.live.tracer import Tracer
 from gdbheapx.inferior.target import open_elf_target
 
+READER = """
+import time
+from gdbheapx.inferior.live.stopper import Stopper
+stopper = Stopper(%d, %s)
+stopper.stop()
+print("held", flush=True)
+time.sleep(60)
+"""
+
 
 def state(pid: int) -> str:
-    """The letter in /proc/PID/status."""
-    return procfs.read_process_status(pid)["State"][0]
+    """The letter in /proc/PID/status; Z, too, where the process is gone."""
+    return procfs.read_process_status(pid).get("State", "Z")[0]
 
 
-def becomes(pid: int, letter: str) -> bool:
-    """The process comes to this state within a second: threads that were let go run for an instant before they stop again."""
+def becomes(pid: int, letters: str) -> bool:
+    """The process comes to one of these states within a second: threads that were let go run for an instant before they stop again."""
     deadline = time.monotonic() + 1
-    while state(pid) != letter and time.monotonic() < deadline:
+    while state(pid) not in letters and time.monotonic() < deadline:
         time.sleep(0.005)
-    return state(pid) == letter
+    return state(pid) in letters
+
+
+def start_reader(pid: int, limit_s: float) -> "subprocess.Popen[str]":
+    """Another process that has stopped this one, for no longer than that."""
+    reader = subprocess.Popen([sys.executable, "-c", READER % (pid, limit_s)], stdout=subprocess.PIPE, text=True)
+    assert reader.stdout and reader.stdout.readline() == "held\n"
+    return reader
 
 
 def test_every_thread_stands_and_runs_on(live: Any) -> None:
@@ -140,12 +156,7 @@ def test_it_runs_on_when_its_time_is_up(live: Any) -> None:
 
 def test_it_runs_on_while_the_reader_is_stopped(live: Any) -> None:
     """A reader that is itself stopped, by Ctrl-Z for example, keeps nobody standing."""
-    program = (
-        "import sys, time\nfrom gdbheapx.inferior.live.stopper import Stopper\nstopper = Stopper(%d, 0.2)\nstopper.stop()\n"
-        "print('held', flush=True)\ntime.sleep(60)\n" % live.popen.pid
-    )
-    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as reader:
-        assert reader.stdout and reader.stdout.readline() == "held\n"
+    with start_reader(live.popen.pid, 0.2) as reader:
         reader.send_signal(signal.SIGSTOP)
         assert becomes(live.popen.pid, "S")
         reader.kill()
@@ -153,25 +164,12 @@ def test_it_runs_on_while_the_reader_is_stopped(live: Any) -> None:
 
 def test_the_keeper_ends_with_who_it_serves(live: Any) -> None:
     """Killed while it holds a process: that runs on, and the helper is gone."""
-    program = (
-        "import time\nfrom gdbheapx.inferior.live.stopper import Stopper\nstopper = Stopper(%d, 60)\nstopper.stop()\nprint('held', flush=True)\ntime.sleep(60)\n"
-        % live.popen.pid
-    )
-    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as reader:
-        assert reader.stdout and reader.stdout.readline() == "held\n"
+    with start_reader(live.popen.pid, 60) as reader:
         holder = procfs.find_process_tracer(live.popen.pid)
         assert holder is not None and holder[0] != reader.pid
         reader.kill()
         assert becomes(live.popen.pid, "S")
-    assert procfs.read_process_status(holder[0]).get("State", "Z")[0] in "ZX" or becomes_gone(holder[0])
-
-
-def becomes_gone(pid: int) -> bool:
-    """The process ends within a second."""
-    deadline = time.monotonic() + 1
-    while procfs.read_process_status(pid).get("State", "Z")[0] not in "ZX" and time.monotonic() < deadline:
-        time.sleep(0.005)
-    return procfs.read_process_status(pid).get("State", "Z")[0] in "ZX"
+    assert becomes(holder[0], "ZX")
 
 
 def may_be_first() -> bool:

@@ -16,7 +16,7 @@ import pytest
 from gdbheapx.common.budget import WorkCounter
 from gdbheapx.inferior.base import MappingUse, ParentPages, Segment
 from gdbheapx.inferior.core_file import Extents
-from gdbheapx.inferior.elf.file import ElfFile, find_substrings
+from gdbheapx.inferior.elf.file import find_substrings
 from gdbheapx.inferior.live import procfs, usage
 from gdbheapx.inferior.live.procfs import parse_maps
 from gdbheapx.inferior.source import parse_auxv_text, parse_mappings_text
@@ -75,13 +75,6 @@ def test_maps_text() -> None:
 def test_names_share_their_tails() -> None:
     """A symbol whose name is the tail of another's is found: linkers merge them in the string table."""
     assert list(find_substrings(b"\0other_mp_\0mp_\0", b"mp_\0", WorkCounter("a table"))) == [7, 11]
-
-
-def test_symbols_of_a_file(programs: Path) -> None:
-    """Local symbols are found in .symtab; undefined ones are not definitions."""
-    file = ElfFile(str(programs / "specimen"))
-    assert len(file.symbols("hidden_static")) == 1
-    assert file.symbols("malloc") == [] and file.build_id()
 
 
 def test_holes_take_no_space(tmp_path: Path) -> None:
