@@ -161,8 +161,8 @@ def read_decay_clock(context: JemallocContext, decays: Sequence[ArenaDecay]) -> 
 
 
 def measure_overdue_ns(decay: DecayState, clock: DecayClock) -> Optional[int]:
-    """Return how long ago the current interval should have ended; 0 while it runs; None if unknown, or without gradual decay. A core's clock
-    may be long past its lower bound: it never shows that an interval still ran.
+    """Return how long ago the current interval should have ended; 0 while it runs; None if unknown, or without gradual decay. A core's
+    clock may be long past its lower bound: it never shows that an interval still ran.
     """
     now_ns, is_exact = clock
     if now_ns is None or decay.deadline_ns is None or (decay.time_ms or 0) <= 0:

@@ -205,7 +205,7 @@ def _describe_outcome(one: Outcome, rss: int) -> Sentence:
 
 
 def _predict_returned(session: Session, heap: AllocatorInstance) -> List[Effect]:
-    """Return the memory that the heap gives back on request (trim, purge); nothing if the call would be refused, as on a core, or without gdb."""
+    """Return the memory that the heap gives back on request (trim, purge); nothing if the call would be refused: on a core, without gdb."""
     way = heap.returning
     if way is None or session.target.kind == "core" or way.command not in find_advisable(session, heap):
         return []

@@ -132,8 +132,8 @@ PF_IO_WORKER, PF_USER_WORKER = 0x10, 0x4000
 
 
 def is_kernel_worker(pid: int, lwp: int, name: Optional[str]) -> bool:
-    """Return whether a thread of the process runs in the kernel alone (io_uring, vhost): it has no stack, no thread-local storage and no
-    cache of an allocator, and its registers are a copy of its maker's. The flags alone do not suffice: older kernels use these bits otherwise.
+    """Return whether a thread of the process runs in the kernel alone (io_uring, vhost). It has no stack, no thread-local storage and no
+    cache of an allocator, and its registers are a copy of its maker's. The flags alone do not suffice: older kernels have others there.
     """
     if name is None or not name.startswith(KERNEL_WORKER_NAMES):
         return False

@@ -139,7 +139,7 @@ static int is_array(uint64_t count, uint64_t room, unsigned word)
     return room - count * (room / count & ~(uint64_t) (word - 1)) < SLACK;
 }
 
-/* jemalloc's size class of so many bytes (sz.h): steps of 16 up to 128, then four to a doubling. */
+/* The size class of so many bytes where there are steps of 16 up to 128, then four to a doubling. */
 static uint64_t class_bytes(uint64_t asked)
 {
     const unsigned step = asked <= 128 ? 4 : 61 - (unsigned) __builtin_clzll(asked - 1);

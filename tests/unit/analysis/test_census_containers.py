@@ -3,7 +3,9 @@
 Files: analysis/census/containers.py, analysis/reachability/dominance.py.
 """
 
+import random
 import struct
+from types import SimpleNamespace
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import pytest
@@ -17,17 +19,11 @@ LOAD = struct.unpack("<I", struct.pack("<f", 1.0))[0]
 NONE = (1 << 64) - 1
 
 
-class Module:
-    file_name = "server libstdc++.so.6"
-
-
 class Memory:
-    """A target, a world, a reach and its graph in one: words, and blocks by their begins."""
+    """A target and a world in one: words, and blocks by their begins."""
 
     word_bytes, little_endian = 8, True
     target = property(lambda self: self)
-    graph = property(lambda self: self)
-    numbers = property(lambda self: self)
 
     def __init__(self) -> None:
         self._words: Dict[int, int] = {}
@@ -42,7 +38,7 @@ class Memory:
         return address
 
     def modules(self) -> Sequence[Any]:
-        return [Module]
+        return [SimpleNamespace(file_name="server libstdc++.so.6")]
 
     def read(self, address: int, size_bytes: int) -> bytes:
         first = address & -8
@@ -61,22 +57,10 @@ class Memory:
                 return node, address - start
         return None
 
-    def __getattribute__(self, name: str) -> Any:
-        if name == "blocks":  # how many for Reach.numbers, and which for Graph
-            return Blocks(self._blocks)
-        return object.__getattribute__(self, name)
-
-
-class Blocks(int):
-    """A number that gives blocks when it is called."""
-
-    def __new__(cls, blocks: List[Tuple[int, int]]) -> "Blocks":
-        made = super().__new__(cls, len(blocks))
-        made.known = blocks  # type: ignore[attr-defined]
-        return made
-
-    def __call__(self, ids: Sequence[int]) -> List[Tuple[int, int]]:
-        return [self.known[one] for one in ids]  # type: ignore[attr-defined]
+    def reach(self) -> Any:
+        """What leads where: nothing but the blocks is known."""
+        graph = SimpleNamespace(find=self.find, blocks=lambda ids: [self._blocks[one] for one in ids])
+        return SimpleNamespace(graph=graph, numbers=SimpleNamespace(blocks=len(self._blocks)))
 
 
 @pytest.fixture(autouse=True)
@@ -85,8 +69,8 @@ def is_rust(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def told(memory: Memory, end: int = HERE + 256) -> str:
-    made: Any = memory
-    return describe_containers(containers.ContainerFinder(made, made).within(HERE, end))
+    world: Any = memory
+    return describe_containers(containers.ContainerFinder(world, memory.reach()).within(HERE, end))
 
 
 def hashed(memory: Memory, count: int, load: int = LOAD, told_count: Optional[int] = None) -> None:
@@ -181,8 +165,6 @@ def test_a_table_of_rust(swapped: bool) -> None:
 
 def test_damaged_memory() -> None:
     """Words of all kinds at random give no error, and an end before the begin gives nothing."""
-    import random
-
     chance = random.Random(7)
     memory = Memory()
     some = [HERE, HERE + 16, TABLE, NODES, NODES + 8, 0, 1, 3, 31, NONE, 1 << 63, LOAD]

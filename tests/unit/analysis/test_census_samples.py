@@ -7,7 +7,7 @@ import random
 import struct
 from array import array
 from types import SimpleNamespace
-from typing import Any, Dict, List, Optional, Tuple, cast
+from typing import Any, Dict, List, Optional, Tuple
 
 import pytest
 
@@ -77,26 +77,10 @@ TASK = int.from_bytes(b"Task", "big")
 VENU = int.from_bytes(b"venu", "little")
 
 
-class MagicMemory:
-    """One block; addresses from HEAP on are mapped."""
-
-    word_bytes = 8
-
-    def __init__(self, words: Tuple[int, ...]) -> None:
-        self._words = words
-
-    def words(self, address: int, count: int) -> Tuple[int, ...]:
-        """See World."""
-        return self._words[:count]
-
-    def once(self, make: Any) -> Any:
-        """See World."""
-        assert make is Images
-        return self
-
-    def mapping_at(self, address: int) -> Optional[int]:
-        """See Images."""
-        return address if HEAP <= address < HEAP + 4096 else None
+def magic_memory(words: Tuple[int, ...]) -> Any:
+    """A world of one block; addresses from HEAP on are mapped."""
+    images = SimpleNamespace(mapping_at=lambda address: address if HEAP <= address < HEAP + 4096 else None)
+    return SimpleNamespace(word_bytes=8, words=lambda address, count: words[:count], once={Images: images}.get)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +95,7 @@ class MagicMemory:
 )
 def test_four_letters_alone_are_a_text(words: Tuple[int, ...], is_one: bool) -> None:
     """A structure has a pointer behind its number; `venu` and nothing else is a text, told as 'unev' before."""
-    (ask,) = Magic().asks(cast(Any, MagicMemory(words)))
+    (ask,) = Magic().asks(magic_memory(words))
     assert ask.accepts is not None and ask.accepts(Signed(0, words[0] & 0xFFFFFFFF, 9, 360, HEAP, 40, 40)) == is_one
 
 

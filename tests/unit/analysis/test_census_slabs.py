@@ -6,12 +6,12 @@ Files: analysis/census/find.py, analysis/census/world.py.
 import random
 import struct
 from types import SimpleNamespace
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, cast
+from typing import Any, Callable, Dict, List, Optional, Tuple, cast
 
 import pytest
 
 from gdbheapx.analysis.census import find
-from gdbheapx.analysis.census.cplusplus import Arrays, CppClass, CppClasses, CppObjects
+from gdbheapx.analysis.census.cplusplus import Arrays, CppObjects
 from gdbheapx.analysis.census.find import PlaceNames
 from gdbheapx.analysis.census.images import drop_range_overlaps
 from gdbheapx.analysis.census.world import EXACT, PLACE, SHAPE, Signature, World
@@ -34,33 +34,18 @@ SIZE, START = 16384, 0x7F0000010000
 FIRSTS = (0x5000, 0x5100)
 
 
-class Target:
-    """Of 8 bytes a word."""
-
-    def words_in(self, data: bytes) -> Sequence[int]:
-        """As they are."""
-        return struct.unpack("<%dQ" % (len(data) // 8), data)
-
-
-class Classes:
-    """Two."""
-
-    def firsts(self) -> List[int]:
-        """Their vtables."""
-        return list(FIRSTS)
-
-
 class Memory:
     """A world of a few blocks; counts what is read."""
 
-    word_bytes, target = 8, Target()
+    word_bytes = 8
+    target = SimpleNamespace(words_in=lambda data: struct.unpack("<%dQ" % (len(data) // 8), data))
 
     def __init__(self, blocks: Dict[int, List[int]]) -> None:
         self._blocks, self.read_bytes = blocks, 0
 
-    def constant(self, make: Callable[..., Any]) -> Classes:
-        """The classes."""
-        return Classes()
+    def constant(self, make: Callable[..., Any]) -> Any:
+        """Two classes."""
+        return SimpleNamespace(firsts=lambda: list(FIRSTS))
 
     def read(self, address: int, size_bytes: int) -> bytes:
         """Of one block."""
@@ -163,12 +148,8 @@ def test_few_slabs_are_not_worth_a_word() -> None:
 CAR, VAN, HOLE = 0x7000, 0x7100, 0x8000
 
 
-class Known:
-    """Classes of which one is known."""
-
-    def at(self, address: int) -> Optional[CppClass]:
-        """See Classes."""
-        return {CAR: ("Car", "app"), VAN: ("Van", "app")}.get(address)
+KNOWN: Any = SimpleNamespace(at={CAR: ("Car", "app"), VAN: ("Van", "app")}.get)
+"""Two classes."""
 
 
 class ClassMemory:
@@ -200,7 +181,7 @@ def signed(number: int, usable: int, blocks: int, sample: int = 0) -> Signed:
 
 def test_an_unusual_size_is_less_sure() -> None:
     """Objects of one class have one size, but for what malloc rounds up; others may be memory that was freed and is something else now."""
-    objects = CppObjects(cast(World, ClassMemory({0: (CAR,)})), cast(Any, Known()), [CAR])
+    objects = CppObjects(cast(World, ClassMemory({0: (CAR,)})), KNOWN, [CAR])
     objects.settle([signed(CAR, 40, 900), signed(CAR, 56, 90), signed(CAR, 64, 30), signed(HOLE, 24, 5)])
     assert objects.name(key(CAR, 40)) == objects.name(key(CAR, 56)) == Signature("Car", "app", EXACT)
     assert objects.name(key(CAR, 64)) == Signature("Car", "app", SHAPE)
@@ -209,7 +190,7 @@ def test_an_unusual_size_is_less_sure() -> None:
 
 def told(words: Tuple[int, ...], *others: Tuple[int, int]) -> Optional[Signature]:
     """What a block of these words is said to be, beside blocks of other sizes: (usable bytes, how many)."""
-    objects = CppObjects(cast(World, ClassMemory({0: (CAR, 1, 2), 1: words})), cast(Any, Known()), [CAR, VAN])
+    objects = CppObjects(cast(World, ClassMemory({0: (CAR, 1, 2), 1: words})), KNOWN, [CAR, VAN])
     rows = [signed(CAR, 8 * len(words), 6, 1), *(signed(CAR, size, count) for size, count in others)]
     objects.settle(rows)
     return objects.name(key(CAR, 8 * len(words)))
@@ -237,11 +218,11 @@ def test_a_large_object_is_one() -> None:
 def test_arrays_are_full_of_objects() -> None:
     """The number before them, and a vtable at the begin of each; a number before one object is none."""
     blocks = {1: (3, CAR, 9, CAR, 9, CAR, 9), 2: (3, CAR, 9, 9, 9, 9, 9), 3: (0, CAR), 4: (9, CAR, 0), 5: (1 << 40, CAR, 0, 0)}
-    arrays = Arrays(cast(World, ClassMemory(blocks)), cast(CppClasses, Known()))
+    arrays = Arrays(cast(World, ClassMemory(blocks)), KNOWN)
     arrays.settle([signed(CAR, 8 * len(words), 1, at) for at, words in blocks.items() if at != 2])
     assert arrays.name(key(CAR, 56)) == Signature("Car[]", "app", SHAPE)
     assert not [at for at, words in blocks.items() if at > 2 and arrays.name(key(CAR, 8 * len(words)))]
-    arrays = Arrays(cast(World, ClassMemory(blocks)), cast(CppClasses, Known()))
+    arrays = Arrays(cast(World, ClassMemory(blocks)), KNOWN)
     arrays.settle([signed(CAR, 56, 4, 2)])
     assert arrays.name(key(CAR, 56)) is None
 

@@ -18,36 +18,26 @@ from gdbheapx.analysis.memory.attribute import MappingPiece
 from gdbheapx.analysis.memory.kinds import MemoryOwner
 from gdbheapx.analysis.memory_verdict import SMALL_BYTES, Coverage, hide_unread_zero
 from gdbheapx.analysis.reachability.leaks import Leaks
-from gdbheapx.analysis.split import Split, SplitMemory
 from gdbheapx.command import TextStyle
-from gdbheapx.common.model import MemoryPart, TargetAddress
+from gdbheapx.common.model import TargetAddress
 from gdbheapx.common.problems import MEMORY_UNREAD
-from gdbheapx.inferior.base import MappingUse
-from gdbheapx.jemalloc import text
 from gdbheapx.kernel.blocks.graph import NativeSum
 from gdbheapx.report import pages, reach_text
+from tests.support.builders.records import MB, part, split
 
-MIB = 1 << 20
 PLAIN = TextStyle(False, False)
-
-
-class FakeUse:
-    """A mapping by its number."""
-
-    def __init__(self, place: int) -> None:
-        self.mapping = type("FakeMapping", (), {"start": 0x1000 * (place + 1)})
 
 
 def covered(*rows: Tuple[str, int]) -> Coverage:
     """Of pieces of these kinds."""
     pieces = [MappingPiece(place, kinds.MemoryOwner(kind, "anything"), size_bytes, None) for place, (kind, size_bytes) in enumerate(rows)]
-    uses: List[MappingUse] = [FakeUse(place) for place in range(len(rows))]  # type: ignore[misc]
+    uses: Any = [SimpleNamespace(mapping=SimpleNamespace(start=0x1000 * (place + 1))) for place in range(len(rows))]
     return memory_verdict._sum_coverage(pieces, uses)
 
 
 def test_kinds() -> None:
     """Allocators and runtimes are readers; stacks, bss, code, files and shared memory are in neither sum."""
-    aside = [(kind, 100 * MIB) for kind in (kinds.STACK, kinds.BSS, kinds.JIT, kinds.CACHE, kinds.COPIED, kinds.SHARED, kinds.HUGETLB)]
+    aside = [(kind, 100 * MB) for kind in (kinds.STACK, kinds.BSS, kinds.JIT, kinds.CACHE, kinds.COPIED, kinds.SHARED, kinds.HUGETLB)]
     found = covered((kinds.ALLOCATOR, 3), (kinds.RUNTIME, 4), (kinds.ANONYMOUS, 5), (kinds.NAMED, 6), (kinds.BRK, 1), *aside)
     assert found == (19, 7, TargetAddress(0x4000))
 
@@ -55,9 +45,9 @@ def test_kinds() -> None:
 @pytest.mark.parametrize(
     "read_bytes, unread_bytes, is_low",
     [
-        (0, 200 * MIB, True),
-        (9 * MIB - 1, SMALL_BYTES, True),
-        (9 * MIB, SMALL_BYTES, False),  # 90 %
+        (0, 200 * MB, True),
+        (9 * MB - 1, SMALL_BYTES, True),
+        (9 * MB, SMALL_BYTES, False),  # 90 %
         (0, SMALL_BYTES - 1, False),  # what a loader maps
         (0, 0, False),
     ],
@@ -69,7 +59,7 @@ def test_from_where_on_it_is_low(read_bytes: int, unread_bytes: int, is_low: boo
 
 def test_zero_is_unknown() -> None:
     """Of what was found there is that much at least; of nothing nobody knows how much there is."""
-    low, whole = Coverage(100 * MIB, 0), Coverage(100 * MIB, 95 * MIB)
+    low, whole = Coverage(100 * MB, 0), Coverage(100 * MB, 95 * MB)
     assert [hide_unread_zero(NativeSum(0, 0), one) for one in (low, whole, None)] == [None, (0, 0), (0, 0)]
     assert hide_unread_zero(NativeSum(2, 64), low) == (2, 64)
 
@@ -87,20 +77,20 @@ class FakeSession:
 
 
 @pytest.mark.parametrize(
-    "read_bytes, percent, codes", [(0, 0.0, [MEMORY_UNREAD]), (90 * MIB, 90.0, []), (90 * MIB - 1, 89.9, [MEMORY_UNREAD])]
+    "read_bytes, percent, codes", [(0, 0.0, [MEMORY_UNREAD]), (90 * MB, 90.0, []), (90 * MB - 1, 89.9, [MEMORY_UNREAD])]
 )
 def test_what_an_answer_says(read_bytes: int, percent: float, codes: List[str]) -> None:
     """The share is rounded down: an answer that is whole has 90 % or more."""
     session: Any = FakeSession()
-    memory_verdict.note_coverage(session, Coverage(100 * MIB, read_bytes))
-    assert session.coverage == {"anonymous_bytes": 100 * MIB, "read_bytes": read_bytes, "share_percent": percent}
+    memory_verdict.note_coverage(session, Coverage(100 * MB, read_bytes))
+    assert session.coverage == {"anonymous_bytes": 100 * MB, "read_bytes": read_bytes, "share_percent": percent}
     assert session.codes == codes
 
 
 def test_leaks_in_words() -> None:
     """Nothing is not said of what was not looked at."""
     none, some, nothing = (Leaks(NativeSum(1, 8), NativeSum(0, 0), {}, leaked, 0) for leaked in (None, NativeSum(1, 8), NativeSum(0, 0)))
-    seen = Coverage(200 * MIB, 8192)
+    seen = Coverage(200 * MB, 8192)
     assert next(iter(reach_text.make_leaks_page(none, None, coverage=seen))) == "Leaked: unknown (looked at 8.0 KiB of 200.0 MiB (0 %))"
     assert str(next(iter(reach_text.make_leaks_page(some, None, coverage=seen)))).startswith("Leaked: at least 8 bytes in 1 block")
     assert next(iter(reach_text.make_leaks_page(nothing, None))) == "Leaked: nothing"
@@ -114,12 +104,9 @@ def test_leaks_in_words() -> None:
 
 def test_check_in_words() -> None:
     """It claims no more than was looked at."""
-    low, whole = Coverage(200 * MIB, 8192), Coverage(200 * MIB, 199 * MIB)
+    low, whole = Coverage(200 * MB, 8192), Coverage(200 * MB, 199 * MB)
     said = [list(pages.format_broken_rules(PLAIN, [], one)) for one in (low, whole, None)]
     assert said == [["No corruption found: looked at 8.0 KiB of 200.0 MiB (0 %)"], ["No corruption found."], ["No corruption found."]]
-
-
-MB = 1 << 20
 
 
 def holding(size_bytes: Optional[int]) -> Any:
@@ -141,28 +128,13 @@ def test_who_holds_little_or_an_unknown_amount_is_not(size_bytes: Optional[int])
     assert block.find_larger(3 * MB, [holding(size_bytes)]) == []
 
 
-def test_sums_over_no_arena_are_unknown() -> None:
-    """A jemalloc always has an arena: where none could be read nothing is 0."""
-    found = text.sum_arena_rows([])
-    assert found["arenas"] == 0 and found["allocated_bytes"] is None and found["active_bytes"] is None
-
-
-class Session:
-    """Of one look."""
-
-    def __init__(self, shared: Optional[Dict[str, Any]] = None) -> None:
-        self._shared = shared or {}
-
-    def shared(self, name: str) -> Any:
-        return self._shared.get(name)
-
-
 def test_garbage_is_no_leak(monkeypatch: pytest.MonkeyPatch) -> None:
     """What waits for its collector is left out for who asks what is leaked; what is freed at once is not."""
     pools = Inner(iter(()), "python", "block of a pool", [(0, 4096)])
     slots = Inner(iter(()), "ruby", "object in a slot", [(8192, 12288)], is_collected=True)
     monkeypatch.setattr(registry, "find_runtime_memory", lambda session: [pools, slots])
-    every, leakable = registry.find_further(Session()), registry.find_further(Session(), garbage=False)  # type: ignore[arg-type]
+    session: Any = SimpleNamespace(shared=lambda name: None)
+    every, leakable = registry.find_further(session), registry.find_further(session, garbage=False)
     assert (list(every.taken), list(leakable.taken)) == ([(0, 4096), (8192, 12288)], [(0, 4096)])
     assert len(leakable.blocks) == 1
 
@@ -180,25 +152,20 @@ class Known(Recogniser):
         self.table = RuntimeLabels(name, "obmalloc", owned, "malloc: other blocks", "malloc: blocks")
 
 
-def part(kind: str, name: str, size: int, program: Optional[str] = None, sure: str = "certain") -> MemoryPart:
-    """A line of the split."""
-    return MemoryPart(kind, name, size, None, 0, 0, size, 0, 0, 0, 1, "glibc" if kind == kinds.ALLOCATOR else None, program, sure)
-
-
 def table(module: str, outside: Dict[Optional[Signature], int], held: Dict[MemoryOwner, int], absent: int = 0) -> Dict[str, int]:
     """Kinds with their bytes, of 1000 bytes of malloc, 500 of the runtime, 100 of a file and 50 that nothing names."""
     parts = [
-        part(kinds.ALLOCATOR, "malloc", 1000),
-        part(kinds.RUNTIME, POOLS.name, 500, "CPython"),
-        part(kinds.CACHE, "files", 100),
-        part(kinds.ANONYMOUS, "other", 30),
-        part(kinds.RUNTIME, "JVM: tables", 20, "JVM", "guess"),
+        part(kinds.ALLOCATOR, 1000),
+        part(kinds.RUNTIME, 500, name=POOLS.name, program="CPython"),
+        part(kinds.CACHE, 100),
+        part(kinds.ANONYMOUS, 30),
+        part(kinds.RUNTIME, 20, name="JVM: tables", program="JVM", sure="guess"),
     ]
-    split = Split(parts, SplitMemory("resident", 1650, 0, 1000, {}, 0, 100, 550, 0, 0, 1650, 0, 0, 0, 0, [], []))
+    whole = split(parts)
     managed = [Managed("python", "block of a pool", 600, 300, 250, 50)] if held else []
-    watch = Watch(split, 4096)
+    watch = Watch(whole, 4096)
     watch.pools, watch.absent_bytes = {"python": held}, absent
-    made = inside.make_runtime_table(Known(module), split, CensusLook(Census([], 0, 0, 0, 0, managed, False), outside), watch)
+    made = inside.make_runtime_table(Known(module), whole, CensusLook(Census([], 0, 0, 0, 0, managed, False), outside), watch)
     assert made.sum_bytes == 1650 == sum(row.bytes for row in made.rows)
     found: Dict[str, int] = {}
     for row in made.rows:

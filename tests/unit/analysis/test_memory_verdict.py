@@ -15,40 +15,14 @@ from gdbheapx.analysis import inside, memory_verdict
 from gdbheapx.analysis.inside import RuntimeTable
 from gdbheapx.analysis.memory import kinds
 from gdbheapx.analysis.overview import _make_verdict, _with_leaked
-from gdbheapx.analysis.split import Split, SplitMemory
 from gdbheapx.common import findings as codes
 from gdbheapx.common import hints, problems, verdict
-from gdbheapx.common.model import Finding, MemoryPart, SplitPart, StepSentence, TargetAddress, UnclaimedMapping
+from gdbheapx.common.model import Finding, MemoryPart, SplitPart, StepSentence
 from gdbheapx.inferior.base import Module
 from gdbheapx.kernel.blocks.graph import NativeSum
+from tests.support.builders.records import MB, part, split
 
-MB = 1 << 20
 ROOT = Path(__file__).parents[3]
-
-
-def part(kind: str, resident: int, **more: Any) -> MemoryPart:
-    known = {"swapped_bytes": 0, "shared_bytes": 0, "pss_bytes": resident, "droppable_bytes": 0, "huge_bytes": 0, "hugetlb_bytes": 0}
-    known.update(more)
-    known.setdefault("allocator", "glibc" if kind == kinds.ALLOCATOR else None)
-    return MemoryPart(
-        **{
-            "kind": kind,
-            "name": kind,
-            "resident_bytes": resident,
-            "dumped_bytes": None,
-            "mappings": 1,
-            "program": None,
-            "sure": "certain",
-            **known,
-        }
-    )  # type: ignore[arg-type]
-
-
-def memory(parts: List[MemoryPart], pss: Optional[int] = None) -> Split:
-    total = sum(one.resident_bytes or 0 for one in parts)
-    unclaimed = [UnclaimedMapping(TargetAddress(0x7F0000000000), TargetAddress(0x7F0000100000), MB, None, 0)]
-    sums = SplitMemory("resident", total, 0, 0, {}, 0, 0, 0, 0, 0, total if pss is None else pss, 0, 0, 0, 0, [], unclaimed)
-    return Split(parts, sums)
 
 
 @pytest.mark.parametrize(
@@ -70,25 +44,25 @@ def memory(parts: List[MemoryPart], pss: Optional[int] = None) -> Split:
 )
 def test_the_verdict_speaks_of_what_is_large(parts: List[MemoryPart], code: Optional[str]) -> None:
     """The largest group decides, swap and hugetlb pages with it; where allocators are it, or the process is small, they are judged."""
-    found = memory_verdict.judge_memory(memory(parts))
+    found = memory_verdict.judge_memory(split(parts))
     assert (found[0].code if found else None) == code
 
 
 def test_file_pages_of_a_core_are_no_memory() -> None:
     """They are in it because the process wished so, in RAM or not: neither the verdict nor whether an allocator matters counts them."""
     parts = [
-        part(kind, 0, resident_bytes=None, dumped_bytes=size * MB)
+        part(kind, None, dumped_bytes=size * MB)
         for kind, size in ((kinds.CACHE, 900), (kinds.RUNTIME, 60), (kinds.ALLOCATOR, 20))
     ]
-    found = memory_verdict.judge_memory(memory(parts))
+    found = memory_verdict.judge_memory(split(parts))
     assert found is not None and found[0].code == "mostly-runtime" and "60.0 MiB of 80.0 MiB" in found[0].lines[0].evidence
-    assert memory_verdict.has_much_memory(memory(parts), ["glibc"])
+    assert memory_verdict.has_much_memory(split(parts), ["glibc"])
 
 
 def test_one_per_cent_does_not_matter() -> None:
     """An allocator is spoken of from a tenth on, if that is not next to nothing, and where nothing is known of the memory."""
     for held, rest, matters in ((1, 99, False), (9, 91, False), (10, 90, True), (2, 18, False), (2, 2, True)):
-        found = memory([part(kinds.ALLOCATOR, held * MB), part(kinds.CACHE, rest * MB)])
+        found = split([part(kinds.ALLOCATOR, held * MB), part(kinds.CACHE, rest * MB)])
         assert memory_verdict.has_much_memory(found, ["glibc"]) is matters, (held, rest)
     assert memory_verdict.has_much_memory(None, ["glibc"])
 
@@ -101,7 +75,7 @@ def test_unclaimed_memory_may_be_an_unread_allocators() -> None:
         (kinds.SHARED, {}, False),
         (kinds.CACHE, {}, False),
     ):
-        found = memory_verdict.judge_memory(memory([part(kind, 90 * MB, **more)]))
+        found = memory_verdict.judge_memory(split([part(kind, 90 * MB, **more)]))
         assert found is not None and memory_verdict.may_be_mallocs(found[0]) == may
 
 
@@ -115,12 +89,12 @@ class Live:
 def test_objects_of_a_runtime_are_in_use() -> None:
     """Whether they are a leak is the question: the verdict says who knows, and of pools that were read what is in use."""
     parts = [part(kinds.ALLOCATOR, 5 * MB), part(kinds.RUNTIME, 45 * MB, program="CPython")]
-    found = memory_verdict.judge_memory(memory(parts))
+    found = memory_verdict.judge_memory(split(parts))
     assert found is not None and str(found[0].evidence).endswith("are Python objects (CPython's allocator)") and found[0].kind == verdict.RUNTIME
     assert hints.hint_command("owners") in (found[0].lines[0].hint or "")
     rows = [SplitPart(inside.USED, "", 40 * MB), SplitPart(inside.FREE, "", 3 * MB)]
     tables = [RuntimeTable("CPython", rows, 0, 0)]
-    assert memory_verdict.find_largest_program(memory(parts)) == "CPython"
+    assert memory_verdict.find_largest_program(split(parts)) == "CPython"
     read = inside.with_objects(found[0], "CPython", tables)
     assert read.evidence == read.lines[0].evidence and "its objects use 40.0 MiB, 3.0 MiB are free" in str(read.lines[0].details)
     assert inside.with_objects(found[0], "JVM", tables) == inside.with_objects(found[0], "CPython", None) == found[0]
@@ -143,8 +117,8 @@ def test_of_page_cache_the_next_step_is_mallocs() -> None:
         discovery=SimpleNamespace(may_be_hidden=lambda: False, foreign_owner=lambda: None, unread=list),
         stands_still=lambda reads: "",
     )
-    split = memory([part(kinds.CACHE, 90 * MB), part(kinds.ALLOCATOR, 40 * MB)])
-    largest, steps = _make_verdict(session, split, [judged], [judged])
+    shares = split([part(kinds.CACHE, 90 * MB), part(kinds.ALLOCATOR, 40 * MB)])
+    largest, steps = _make_verdict(session, shares, [judged], [judged])
     commands = [hints.strip_targets(step.command) for step in steps if isinstance(step, StepSentence)]
     assert largest.code == codes.MOSTLY + kinds.CACHE and commands == ["owners", "census", "leaks", "chunks --histogram"]
 
@@ -159,8 +133,8 @@ def test_what_explains_the_verdict_comes_first(code: str, first: str) -> None:
         discovery=SimpleNamespace(may_be_hidden=lambda: False, foreign_owner=lambda: None, unread=list),
         stands_still=lambda reads: "",
     )
-    split = memory([part(kinds.ALLOCATOR, 90 * MB)])
-    with_v8 = split._replace(attribution=SimpleNamespace(here=[SimpleNamespace(name="V8")]))  # type: ignore[arg-type]
+    attribution: Any = SimpleNamespace(here=[SimpleNamespace(name="V8")])
+    with_v8 = split([part(kinds.ALLOCATOR, 90 * MB)])._replace(attribution=attribution)
     commands = [hints.strip_targets(step.command).split()[0] for step in _make_verdict(session, with_v8, [judged], [judged])[1] if isinstance(step, StepSentence)]
     order = [command for command in commands if command in (first, "process.memoryUsage()")]
     assert order == [first, "process.memoryUsage()"], commands

@@ -280,8 +280,10 @@ def on_jemalloc(bins: Sequence[Any] = (), names: PublicNames = UNPREFIXED, **fie
     return lambda: jemalloc_verdict.judge_jemalloc(jemalloc(**fields), bins, names).lines
 
 
-def told(threads: Sequence[str], arenas: Sequence[Any], state: Any = None, rows: Sequence[Any] = (), **fields: Any) -> Callable[[], Iterable[Finding]]:
-    report = tickers([ticker_thread(one) for one in threads], arenas)
+def told(
+    threads: Sequence[str], arenas: Sequence[Any], state: Any = None, rows: Sequence[Any] = (), affected: bool = True, **fields: Any
+) -> Callable[[], Iterable[Finding]]:
+    report = tickers([ticker_thread(one) for one in threads], arenas, affected)
     return lambda: jemalloc_findings.list_findings("5.2.1", jemalloc(**fields), rows, state or conditions(), report)
 
 
@@ -347,6 +349,8 @@ JEMALLOC = {
     "profiling": Case(told([], [], conditions(prof=True)), [codes.PROFILING], ["profile -o heap.prof"]),
     "damaged": Case(told([], [], rows=[jemalloc_arena(1, unparsed_bytes=MB)]), [codes.DAMAGED], ["1.0 MiB of extents"]),
     "one not judged": Case(told(["unknown"], []), [codes.THREADS_NOT_JUDGED], ["the state of 1 thread, and jemalloc 5.2.1"]),
+    "one not judged, in a build without the fault": Case(told(["unknown"], [], affected=False), []),
+    "nobody is blind": Case(told(["ticking", "at-risk", "not-started", "not-applicable"], [ticker_arena(0, "purged", 500 * MB)]), [codes.PURGED_BY_CALLS]),
     "two not judged": Case(told(["unknown"] * 2, []), [codes.THREADS_NOT_JUDGED], ["the state of 2 threads"]),
     "blind, bound to nothing": Case(told(["blind"], []), [codes.BLIND_THREADS], ["1 thread is blind: its first call", "it never returns", "bound to no arena"]),
     "blind, purged by others": Case(told(["blind"], [ticker_arena(3, "purged", MB, blind_threads=1)]), [codes.BLIND_THREADS], ["arena 3 holds 1.0 MiB", "still purged"]),
@@ -595,6 +599,7 @@ MEMORY = {
         ["90.0 MiB of RSS 100.0 MiB, not counting page cache; PSS 30.0 MiB"],
     ),
 }
+
 
 def pinned(*words: str, **fields: Any) -> Case:
     """1,204 blocks of 80 bytes that keep nearly all."""

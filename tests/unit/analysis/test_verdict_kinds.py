@@ -5,6 +5,7 @@ Files: common/verdict.py, analysis/inside.py, allocators/answers.py, report/over
 
 import inspect
 import re
+from types import SimpleNamespace
 from typing import Any, Iterator, List, Optional, Sequence
 
 import pytest
@@ -150,42 +151,16 @@ def test_what_is_a_finding(rows: Any, is_finding: bool, codes: Any) -> None:
     assert (list(found), any(row.is_sure for row in found), told.codes) == (rows, is_finding, codes)
 
 
-class Looked:
-    """A session without an allocator that can be read, what it discovered, and its heaps."""
+def seen(target: Recorded) -> Overview:
+    """What is said of a process without an allocator that can be read."""
 
-    def __init__(self, target: Recorded) -> None:
-        self.target, self.kernel, self.budget = target, FirstPages(target), Budget()
-        self.discovery = self.heaps = self
-        self.allocator_id: Optional[str] = None
-        self.is_copied_whole = False
-
-    def kept(self, name: str, kind: Any, make: Any) -> Any:
-        return make()
-
-    def report(self, code: str, address: Optional[int], what: str, hint: Optional[str]) -> None:
+    def report(code: str, address: Optional[int], what: str, hint: Optional[str]) -> None:
         raise AssertionError(what)
 
-    def all(self) -> List[Any]:
-        return []
-
-    def unused(self) -> List[Any]:
-        return []
-
-    def unread(self) -> List[Any]:
-        return []
-
-    def foreign_owner(self) -> Optional[Any]:
-        return None
-
-    def inner(self) -> List[Any]:
-        return []
-
-    def may_be_hidden(self) -> bool:
-        return False
-
-
-def seen(target: Recorded) -> Overview:
-    return make_overview(Looked(target))[0]  # type: ignore[arg-type]
+    discovery = SimpleNamespace(unused=list, unread=list, foreign_owner=lambda: None, inner=list, may_be_hidden=lambda: False)
+    known = {"target": target, "kernel": FirstPages(target), "budget": Budget(), "discovery": discovery, "heaps": SimpleNamespace(all=list)}
+    session: Any = SimpleNamespace(**known, allocator_id=None, is_copied_whole=False, kept=lambda name, kind, make: make(), report=report)
+    return make_overview(session)[0]
 
 
 def text(found: Overview, plain: bool = False) -> str:
