@@ -35,9 +35,17 @@ def test_a_region_behind_foreign_bytes_is_found(kernel: Kernel, strict: bool) ->
         assert ChunkWalker(kernel, source, heap.LP64, Budget()).find_chain(BASE, anchor, array("Q", [anchor]), strict=strict) == built.region.begin
 
 
+@pytest.mark.parametrize("before, start", [(32, BASE), (16, BASE + 80), (48, BASE + 80)])
+def test_a_strict_chain_ends_where_a_free_chunk_has_another_size(kernel: Kernel, before: int, start: int) -> None:
+    """A chunk whose predecessor is free repeats that one's size, no smaller and no larger one; from the anchor itself the chain is right."""
+    words = [0, 33, 0, 0, before, 48, 0, 0, 0, 0, 0, 65, *[0] * 6]
+    source, anchor = BytesSource(((BASE, array("Q", words).tobytes()),)), BASE + 80
+    assert ChunkWalker(kernel, source, heap.LP64, Budget()).find_chain(BASE, anchor + 16, array("Q", [anchor]), strict=True) == start
+
+
 def test_hostile_sizes_take_linear_time(kernel: Kernel) -> None:
     """32 everywhere: each chain runs on to the end and misses the anchor; all of them together visit each place once."""
-    data = (b"\xff" * 8 + (0x21).to_bytes(8, "little")) * (1 << 15)
+    data = (b"\xff" * 8 + (0x21).to_bytes(8, "little")) * (1 << 17)
     source = BytesSource(((BASE, data[:-32] + b"\xff" * 32),))
     before = time.process_time()
     assert ChunkWalker(kernel, source, heap.LP64, Budget()).find_chain(BASE, BASE + len(data), array("Q", [BASE + len(data) + 16])) is None
