@@ -18,6 +18,8 @@ from typing import List
 import pytest
 
 from gdbheapx.inferior.arch import native_architecture
+from tests.support.compilers import compile_c
+from tests.support.paths import PROGRAMS
 from tests.support.processes import Stage
 from tests.support.tool import TOOL_SECONDS, acted, heapx, in_gdb, tool_command, tool_environment
 from tests.support.victims import (
@@ -56,6 +58,20 @@ def test_trim_gives_back_what_was_predicted(stage: Stage, live: str, state: str)
     assert data["returned"] == (1 if data["predicted_bytes"] else 0)
     if state != "small-top":
         assert data["predicted_resident_bytes"] > 400 << 10, "the program built too little to trim"
+    check_free(process)
+    process.command(b"t")
+    assert process.words()[1] in (0, 1)
+
+
+def test_a_worker_of_the_kernel_is_in_nobodys_way(stage: Stage, live: str, tmp_path: Path) -> None:
+    """A thread of io_uring has no stack and is never inside malloc: the call is made, the process answers, and its read comes back later."""
+    library = compile_c((PROGRAMS / "async_read.c").read_text(), tmp_path / "async_read.so", "-shared", "-fPIC")
+    process = stage.start("trimmer", "main", env={"LD_PRELOAD": library})
+    names = [Path("/proc/%d/task/%s/comm" % (process.pid, lwp)).read_text() for lwp in os.listdir("/proc/%d/task" % process.pid)]
+    if not any(name.startswith("iou-") for name in names):
+        pytest.skip("no worker of io_uring here")
+    data = acted(heapx(process.target(live), "trim", "--yes", "--json").data)
+    assert -data["anonymous_diff_bytes"] == data["predicted_resident_bytes"] > 400 << 10
     check_free(process)
     process.command(b"t")
     assert process.words()[1] in (0, 1)
