@@ -313,6 +313,7 @@ class CoreNotes:
             if kind in arch.vector_sets and status is not None:
                 vectors.append(desc)
         self._add_thread(status, extra, vectors)
+        self._drop_kernel_workers()
         if self._signal is not None and self.threads:
             self.threads[0] = self.threads[0]._replace(signal=self._signal)
 
@@ -326,6 +327,12 @@ class CoreNotes:
         pc, sp, pointer = elf.decode_registers(self._header, status[registers_at:], extra)
         self.threads.append(Thread(lwp, None, pointer, sp, pc))
         self.register_sets[lwp] = [status[registers_at:], *vectors]
+
+    def _drop_kernel_workers(self) -> None:
+        """Drop threads that have neither a stack nor a place in the program, where others have: workers of io_uring and vhost, which gcore
+        writes down (Linux: copy_thread; live/procfs.py: is_kernel_worker)."""
+        if any(thread.stack_pointer for thread in self.threads):
+            self.threads = [thread for thread in self.threads if thread.stack_pointer or thread.pc]
 
     def _read_prpsinfo(self, desc: bytes) -> None:
         """elf_prpsinfo: pid, comm and psargs."""

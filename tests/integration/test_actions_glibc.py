@@ -19,6 +19,7 @@ import pytest
 
 from gdbheapx.inferior.arch import native_architecture
 from tests.support.compilers import compile_c
+from tests.support.gcores import gcore
 from tests.support.paths import PROGRAMS
 from tests.support.processes import Stage
 from tests.support.tool import TOOL_SECONDS, acted, heapx, in_gdb, tool_command, tool_environment
@@ -70,6 +71,7 @@ def test_a_worker_of_the_kernel_is_in_nobodys_way(stage: Stage, live: str, tmp_p
     names = [Path("/proc/%d/task/%s/comm" % (process.pid, lwp)).read_text() for lwp in os.listdir("/proc/%d/task" % process.pid)]
     if not any(name.startswith("iou-") for name in names):
         pytest.skip("no worker of io_uring here")
+    assert not heapx(["--core", str(gcore(process))], "arenas", "--json").envelope["problems"], "a thread without a cache"
     data = acted(heapx(process.target(live), "trim", "--yes", "--json").data)
     assert -data["anonymous_diff_bytes"] == data["predicted_resident_bytes"] > 400 << 10
     check_free(process)

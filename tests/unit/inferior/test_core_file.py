@@ -7,7 +7,7 @@ import gzip
 import struct
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, List
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -109,6 +109,16 @@ def test_aarch64_thread_pointer(tmp_path: Path) -> None:
         (77, 0xABC000, 0x7000, 0x400123),
         (78, None, 0x7000, 0x400123),
     ]
+
+
+@pytest.mark.parametrize("stack_pointer, expected", [(0x7000, [77, 79]), (0, [77, 78, 79])])
+def test_workers_of_the_kernel_are_no_threads(tmp_path: Path, stack_pointer: int, expected: List[int]) -> None:
+    """gcore writes those of io_uring down, with the thread pointer of their maker and nothing else; a core that has no registers of anybody keeps all."""
+    notes = b""
+    for lwp, sp, pc in ((77, stack_pointer, 0x400123), (78, 0, 0), (79, stack_pointer, 0)):
+        notes += note("<", 1, bytes(32) + struct.pack("<i", lwp) + bytes(76) + struct.pack("<34Q", *[0] * 31, sp, pc, 0))
+    threads = CoreFile(written(tmp_path, build([], notes, machine=EM_AARCH64))).notes().threads
+    assert [thread.lwp for thread in threads] == expected
 
 
 def test_i386_thread_pointer(tmp_path: Path) -> None:
