@@ -177,5 +177,5 @@ def pack_words(words: Sequence[str]) -> str:
 
 
 def unpack_words(text: str) -> List[str]:
-    """The reverse of pack()."""
+    """The reverse of pack_words()."""
     return [os.fsdecode(bytes.fromhex(word[1:])) for word in text.split(",") if word]

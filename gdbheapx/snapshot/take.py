@@ -425,7 +425,7 @@ class SnapshotStandby:
         self._popen: Optional[subprocess.Popen[bytes]] = None
 
     def take(self, path: str, more: Sequence[str] = ()) -> Dict[str, Any]:
-        """See by_child."""
+        """See take_by_child()."""
         if self._popen is None or self._popen.poll() is not None:
             words, pipe = [*_make_options(), "--pid", str(self._pid)], subprocess.PIPE
             self._popen = child_python.start_gdbheapx(words, {STANDS_BY: "1"}, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL)
