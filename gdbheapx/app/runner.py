@@ -23,7 +23,7 @@ from gdbheapx.inferior.base import Identity, Target
 from gdbheapx.kernel.common import watchdog
 
 if TYPE_CHECKING:
-    from gdbheapx.app.copying import Copying, RunningCopy
+    from gdbheapx.app.stopping import Copying, RunningCopy
 
 WHOLE, NO_ANSWER, USAGE, FINDING, PARTIAL = 0, 1, 2, 3, 4
 MOST_MOMENTS, PAUSE_S = 9, 0.002
@@ -505,7 +505,7 @@ class CommandRun:
         if table is None or stops.in_stop(reads, session.process) != Reads.COPY:
             self._say_not_copied(session, reads, "its page table cannot be read" if table is None else None)
             return None
-        from gdbheapx.app.copying import Copying
+        from gdbheapx.app.stopping import Copying
 
         try:
             if self.copying is None:

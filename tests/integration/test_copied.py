@@ -1,6 +1,6 @@
 """What looks into blocks stops a process only to copy it, or says before the stop that there is no room for a copy.
 
-Files: app/copying.py
+Files: app/stopping.py
 """
 
 import json

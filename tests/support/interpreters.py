@@ -13,7 +13,7 @@ from typing import Dict, List, Tuple
 import pytest
 
 from gdbheapx.allocators.session import Session
-from gdbheapx.app.copying import Copying
+from gdbheapx.app.stopping import Copying
 from gdbheapx.inferior.target import open_elf_target
 from tests.support.gcores import gcore
 from tests.support.processes import Process, Stage

@@ -1,6 +1,6 @@
 """A copy of a process's memory, against the process itself.
 
-Files: kernel/common/copy.py app/copying.py
+Files: kernel/common/copy.py app/stopping.py
 """
 
 import ctypes
@@ -15,7 +15,7 @@ from typing import Any, Iterator, List, Tuple
 import pytest
 
 from gdbheapx import kernel
-from gdbheapx.app.copying import copied_ranges
+from gdbheapx.app.stopping import copied_ranges
 from gdbheapx.common.budget import NEVER, Budget
 from gdbheapx.inferior.base import Mapping
 from gdbheapx.inferior.live.source import LiveSource

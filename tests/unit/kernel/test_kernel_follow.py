@@ -15,7 +15,7 @@ from typing import Iterator, List, Sequence
 import pytest
 
 from gdbheapx import kernel
-from gdbheapx.app.copying import copied_ranges
+from gdbheapx.app.stopping import copied_ranges
 from gdbheapx.common.budget import NEVER
 from gdbheapx.inferior.base import Mapping
 from gdbheapx.inferior.live import procfs

@@ -14,7 +14,7 @@ from typing import Any, Iterator, List, Sequence, Tuple
 import pytest
 
 from gdbheapx import kernel
-from gdbheapx.app.copying import copied_ranges
+from gdbheapx.app.stopping import copied_ranges
 from gdbheapx.inferior.live import procfs
 from gdbheapx.inferior.live.source import LiveSource
 from gdbheapx.inferior.live.stopper import Stopper, wanted_sets

@@ -43,7 +43,7 @@ OF_KERNEL = "[v"
 
 
 class ShortStop:
-    """Short stop of one process that `copying` (copying.py) is prepared to copy. HeapxError if that is not possible: it is copied in the
+    """Short stop of one process that `copying` (stopping.py) is prepared to copy. HeapxError if that is not possible: it is copied in the
     stop.
     """
 

@@ -14,7 +14,7 @@ import pytest
 from gdbheapx import kernel
 from gdbheapx.addons.labs.short_stop import stop, userfaultfd
 from gdbheapx.addons.labs.short_stop.stop import CHEAP_PAGES, ShortStop, is_enough
-from gdbheapx.app.copying import Copying
+from gdbheapx.app.stopping import Copying
 from gdbheapx.common.errors import HeapxError
 from gdbheapx.inferior.target import open_elf_target
 
