@@ -1,10 +1,7 @@
 """Runs one declared command for its host, the shell or gdb: options, target, answer, envelope, exit code. Nothing here knows gdb."""
 
-import gc
 import os
 import sys
-import time
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 from gdbheapx import command
@@ -14,27 +11,18 @@ from gdbheapx.app import place
 from gdbheapx.app.place import IN_GDB, SHELL
 from gdbheapx.command import CommandAnswer, TextStyle
 from gdbheapx.command.output import CannotWrite, Screen, Sink, Spool, Write
-from gdbheapx.common import __version__, addon_loader, hints, problems, stops, units
+from gdbheapx.common import __version__, hints, problems, stops, units
 from gdbheapx.common.budget import MOST_STEPS, WORK, Budget, Interrupts, Progress, never_expires
 from gdbheapx.common.errors import HeapxError, Interrupted, Refusal, StopOver, UsageError
 from gdbheapx.common.model import AllocatorInfo, Problem
-from gdbheapx.common.stops import Reads
 from gdbheapx.inferior.base import Identity, Target
 from gdbheapx.kernel.common import watchdog
 
 if TYPE_CHECKING:
-    from gdbheapx.app.stopping import Copying, RunningCopy
+    from gdbheapx.app.stopping import LiveStop
 
 WHOLE, NO_ANSWER, USAGE, FINDING, PARTIAL = 0, 1, 2, 3, 4
-MOST_MOMENTS, PAUSE_S = 9, 0.002
-"""How often a process is stopped, and how long it runs between, until no thread is in the middle of a change of a heap."""
-IN_SEVERAL = "it is copied in several pauses"
 HELD_BY_GDB = "gdb holds the process: it stays paused until gdb continues it"
-COPIED_IN_SEVERAL = "its memory was copied in %d pauses of at most %g s, from low addresses to high ones: later pauses may show later data"
-MOST_STOPS = 16
-"""Of one copy."""
-TRIES = 3
-"""How often a live process is prepared again because it loaded or unloaded an object meanwhile."""
 
 
 class Settings(NamedTuple):
@@ -200,10 +188,9 @@ class CommandRun:
     """Execution of one command."""
 
     def __init__(self, parsed: command.ParsedCommand, host: Host) -> None:
-        self.command, self.options = parsed.command, parsed.options
+        self.parsed, self.command, self.options = parsed, parsed.command, parsed.options
         self.host = host
         self.changes_process = self.command.acts is not None and self.command.acts(self.options)
-        self.wants_short_stop = bool(getattr(self.options, "short_stop", False))
         self.target: Optional[Target] = None
         self.session: Optional[Session] = None
         self.sink: Optional[Sink] = None
@@ -212,16 +199,10 @@ class CommandRun:
         self.budget = Budget(None)
         # another budget may be in its place by then
         self.interrupts = Interrupts(lambda name: self.budget.interrupt(name), restores=host.name != SHELL)  # noqa: PLW0108
+        self.live_stop: Optional[LiveStop] = None
+        """None where the process is not stopped, or not by this command."""
         self.spool: Optional[Spool] = None
-        self.collects_garbage = False
-        """Python's collector was on, and is put back on when the process runs."""
         self.wrote = False
-        self.predicted_ms: Optional[float] = None
-        """How long the process was to be stopped."""
-        self.copying: Optional[Copying] = None
-        self.is_confirmed = False
-        """That two system calls may be made in the process for --short-stop."""
-        self.has_warned = False
         self._swapped_in_before = kernels.swapped_in_bytes()
 
     def run(self) -> CommandEnd:
@@ -335,8 +316,8 @@ class CommandRun:
     def _let_go(self) -> None:
         if self.target is not None:
             self.target.let_go()
-        if self.collects_garbage:
-            gc.enable()
+        if self.live_stop is not None:
+            self.live_stop.collect_garbage()
 
     def _answer_command(self) -> CommandEnd:
         if self.command.repeats and self.host.name != SHELL:
@@ -358,7 +339,7 @@ class CommandRun:
         session = self.session = self.session or self._new_session()
         self._start_budget()
         session.budget = self.budget
-        if not is_held and self.wants_short_stop and self.target is not None and self.target.kind == "live":
+        if not is_held and getattr(self.options, "short_stop", False) and self.target is not None and self.target.kind == "live":
             session.problem(problems.NO_SHORT_STOP, None, HELD_BY_GDB, "run it from a shell", partial=False)
         if self.target is not None:
             self.target.prepare(self.command, session, self.options)
@@ -385,8 +366,8 @@ class CommandRun:
             with self.interrupts:
                 self._stop_process()
         finally:
-            if self.collects_garbage:
-                gc.enable()
+            if self.live_stop is not None:
+                self.live_stop.collect_garbage()
             if self.spool is not None:
                 self.spool.close()
         target.held_by_caller = True
@@ -441,167 +422,24 @@ class CommandRun:
 
     def _stop_process(self) -> bool:
         """Stop a process that the user does not hold stopped himself, with everything looked up beforehand."""
-        target, stop = self.target, getattr(self.target, "stop", None)
-        if stop is None or target is None or target.kind != "live" or target.held_by_caller or getattr(target, "held_by_gdb", True):
+        target: Any = self.target
+        if target is None or target.kind != "live" or target.held_by_caller or getattr(target, "held_by_gdb", True):
             return False
+        from gdbheapx.app.stopping import LiveStop
+
         if not self.options.json and self.host.keep is None:
             from gdbheapx.report import text
 
             text.preload_tabulate()
-        for attempt in range(TRIES):
-            session = self.session = self._new_session()
-            try:
-                session.prepare()
-            except HeapxError:
-                pass  # the command itself will say so, or do without
-            if self.changes_process or self.command.repeats:
-                return False  # its action has gdb hold the process, or it runs on
-            for module in self.command.needs:
-                import_module(module)
-            if self.command.settle is not None:
-                self.command.settle(session, self.options)
-            reads = self.command.reads(self.options) if self.command.reads is not None else None
-            self._predict_stop(session, reads)
-            copying = self._make_copying(session, reads or Reads.STATE)
-            if copying is None and self.spool is None:
-                self.spool = Spool()
-            self.collects_garbage = self.collects_garbage or gc.isenabled()
-            gc.disable()
-            short = self._short_stop(session, copying)
-            try:
-                is_same = short.finish() if short is not None else None
-                is_copied = is_same is not None
-                if (is_same if is_copied else self._stop_between_changes(stop, session)) or attempt == TRIES - 1:
-                    if copying is not None:
-                        self._copy_process(copying, is_copied)
-                        session.read_copy()
-                    break
-                self._let_go()
-                target.forget()
-            finally:
-                if short is not None:
-                    short.end()
-        return True
 
-    def _stop_between_changes(self, stop: Callable[[], bool], session: Session) -> bool:
-        """Stop the process, and again a moment later where an allocator's lock is held. False if it loaded or unloaded an object."""
-        assert self.target is not None
-        for moment in range(MOST_MOMENTS):
-            is_same = stop()
-            if not is_same or moment == MOST_MOMENTS - 1 or not session.discovery.is_locked():
-                break
-            self.target.let_go()
-            time.sleep(PAUSE_S)
-        return is_same
+        def begin_session() -> Session:
+            self.session = self._new_session()
+            return self.session
 
-    def _make_copying(self, session: Session, reads: Reads) -> "Optional[Copying]":
-        """Return the object that copies the process in its stop, with memory for that present, or None if the process is read in its
-        stop.
-        """
-        assert self.target is not None
-        if session.process is None:  # nothing is known of its size
-            return None
-        table = self.target.page_table()
-        if table is None or stops.in_stop(reads, session.process) != Reads.COPY:
-            self._say_not_copied(session, reads, "its page table cannot be read" if table is None else None)
-            return None
-        from gdbheapx.app.stopping import Copying
-
-        try:
-            if self.copying is None:
-                self.copying = Copying(session.kernel, session.kernel.copy(table))
-            session.copied_bytes = self.copying.prepare(self.target)
-        except (FileNotFoundError, ProcessLookupError):  # it is gone: what stops it says so
-            self.copying = None
-        except (MemoryError, OSError) as error:
-            self.copying = None
-            why = error.strerror if isinstance(error, OSError) else "a limit of this process or machine left no memory for that"
-            self._say_not_copied(session, reads, why)
-        return self.copying
-
-    def _short_stop(self, session: Session, copying: "Optional[Copying]") -> "Optional[RunningCopy]":
-        """Return the object that has copied the process while it runs, if --short-stop asks for that and nothing prevents it; else the
-        reason is reported, None returned and the process copied in its stop.
-        """
-        target = self.target
-        if not self.wants_short_stop or target is None or session.process is None:
-            return None
-        labs = addon_loader.load_capability("short_stop", "--short-stop")
-        short: Optional[RunningCopy] = labs.begin_short_stop(session, copying, self.options, self._confirm_short_stop)
-        if short is not None:
-            self.predicted_ms = stops.predict_short_ms(session.process, short.by_marks)
-        return short
-
-    def _confirm_short_stop(self, question: str) -> None:
-        """Refusal unless the user agrees; asked once."""
-        from gdbheapx.actions import preflight
-
-        if not self.is_confirmed:
-            preflight.require_confirmed(self.options, question, "omit --short-stop")
-            self.is_confirmed = True
-
-    def _say_not_copied(self, session: Session, reads: Reads, why: Optional[str] = None) -> None:
-        """Before the stop, where a copy was wanted: this stop lasts for as long as the process is looked at. `why`: not for
-        its size."""
-        assert session.process is not None
-        if reads not in (*stops.NO_HALVES, Reads.CHECK):
-            return
-        process, pid = session.process, session.target.pid
-        lasting = stops.format_about(stops.predict_ms(reads, process))
-        if why is None:
-            needed, allowed = units.SentenceSize(stops.copy_bytes(reads, process)), units.SentenceSize(process.room_bytes)
-            what = units.make_sentence(
-                "there was no room for a copy and its tables: they need %s, and gdbheapx may use %s", needed, allowed
-            )
-            stands, hint = "there is no room for a copy of process %s" % pid, "allow more memory here, or ask of a core of it (gcore PID)"
-        else:
-            what = units.make_sentence("it could not be copied: %s", why)
-            stands, hint = "process %s cannot be copied (%s)" % (pid, why), "ask of a core of it (gcore PID)"
-        stands += ": it is paused while it is read, %s" % lasting
-        session.problem(problems.NOT_COPIED, None, what, hint, partial=False)
-        if not self.has_warned:
-            self.has_warned = True
-            self.host.fail("%s: %s" % (self.host.name, stands))
-
-    def _copy_process(self, copying: "Copying", is_begun: bool) -> None:
-        """Copy a process that is stopped, and let it run on; in several stops where one would be too long. `is_begun`: the first one is
-        over."""
-        assert self.target is not None and self.session is not None
-        left, stood = copying.left if is_begun else copying.take(self.target), 1
-        while left is not None and stood < MOST_STOPS:
-            time.sleep(PAUSE_S)
-            getattr(self.target, "stop")()  # noqa: B009
-            before, left, stood = left, copying.take(self.target), stood + 1
-            if left == before:  # one mapping alone takes longer
-                break
-        limit_s = self.target.max_stop_s or 0
-        hint = stops.next_step(self.predicted_ms, limit_s)
-        if left is not None:
-            what = "the process had to run on after --max-stop %g before its memory from here on was copied" % limit_s
-            self.session.problem(problems.STOP_LIMIT, "0x%x" % left, what, hint)
-        if stood > 1:
-            self.session.problem(problems.SEVERAL_MOMENTS, None, COPIED_IN_SEVERAL % (stood, limit_s), hint)
-
-    def _predict_stop(self, session: Session, reads: Optional[Reads]) -> None:
-        """Say before a process is stopped how long that will last; HeapxError where it may not last long enough for any answer."""
-        assert self.target is not None
-        self.predicted_ms = session.stop_for(reads) if reads is not None else None
-        limit_s = self.target.max_stop_s
-        if limit_s is None or reads is None:
-            return
-        still = getattr(self.target, "still", None)
-        if still is not None:
-            still.next_step = stops.next_step(self.predicted_ms, limit_s)
-        process = session.process
-        if self.predicted_ms is None or process is None or self.predicted_ms <= limit_s * 1000 or self.has_warned or self.wants_short_stop:
-            return
-        lasting = stops.format_about(self.predicted_ms)
-        what = "this would stop process %s for %s, longer than --max-stop %g" % (self.target.pid, lasting, limit_s)
-        is_copied = stops.in_stop(reads, process) == Reads.COPY
-        if not is_copied and stops.is_hopeless(reads, self.predicted_ms, limit_s):
-            raise HeapxError(what + ": it was not stopped", stops.next_step(self.predicted_ms, limit_s), code=problems.STOP_LIMIT)
-        self.has_warned = True
-        self.host.fail("%s: %s: %s" % (self.host.name, what, IN_SEVERAL if is_copied else "the answer may be partial"))
+        self.live_stop = LiveStop(target, self.parsed, begin_session, lambda line: self.host.fail("%s: %s" % (self.host.name, line)))
+        is_stopped = self.live_stop.stop_process()
+        self.spool = self.live_stop.spool
+        return is_stopped
 
     def _hand_over_records(self, keep: Callable[[Found], None], session: Session, answer: CommandAnswer) -> None:
         """Hand the answer over as it is."""
@@ -753,8 +591,9 @@ class CommandRun:
         facts = dict(NOBODY["target"]) if self.target is None else self.target.facts()
         if self.session is not None and self.session.without_names:
             facts.update(command_line=None, host=None)
+        predicted_ms = self.live_stop.predicted_ms if self.live_stop is not None else None
         when = {key: facts.pop(key) for key in ("taken", "taken_of") if key in facts}
-        return {**facts, "predicted_stop_ms": self.predicted_ms, **when, "swapped_in_bytes": self._swapped_in()}
+        return {**facts, "predicted_stop_ms": predicted_ms, **when, "swapped_in_bytes": self._swapped_in()}
 
     def _swapped_in(self) -> Optional[int]:
         """Bytes of the process that were in swap and that reading has brought into RAM, since this command began; None where that is not
