@@ -79,6 +79,11 @@ def count_noun(count: int, noun: str) -> str:
     return "{:,} {}{}".format(count, noun, "" if count == 1 else "s")
 
 
+def add_article(noun: str) -> str:
+    """`a list`, `an array`, `an LRU list`."""
+    return "%s %s" % ("an" if noun.startswith(("a", "e", "i", "o", "u", "LRU ")) else "a", noun)
+
+
 def list_names(noun: str, names: Sequence[object], most: int = 8) -> str:
     """`thread 7`, `threads 7, 8 and 3 more`: the first of them by name."""
     more = " and %s more" % format_number(len(names) - most) if len(names) > most else ""

@@ -21,6 +21,7 @@ from gdbheapx.common.hints import hint_again, hint_command
 from gdbheapx.common.model import TargetAddress
 from gdbheapx.common.units import DAMAGE, HEADING, WARNING, Sentence, SentenceSize, count_noun, format_share, make_sentence, mark_sentence
 from gdbheapx.kernel.blocks.graph import GUESS, LIKELY, MAYBE, WEAK, Others
+from gdbheapx.kernel.blocks.graph import MOST_OFFSETS as COUNTED_OFFSETS
 from gdbheapx.report import analysis_text, text
 
 MOST_NAMED, MOST_USERS = 2, 3
@@ -241,8 +242,13 @@ def name_suspect(suspect: LeakSuspect) -> str:
     if point.container is not None and is_all(suspect):
         is_part = point.is_below and point.retained_bytes != suspect.retained_bytes
         name = point.name if is_part and point.confidence != SHARED else suspect.owner
-        return who if suspect.containers else "%s, %s" % (name, describe_container(point.container, point.confidence))
+        return who if has_counted(suspect.containers) else "%s, %s" % (name, describe_container(point.container, point.confidence))
     return "%s, held by %s" % (who, _describe_holders(suspect)) if suspect.kind == SHARED else who
+
+
+def has_counted(containers: Sequence[HeldContainer]) -> bool:
+    """Their words give numbers of elements, which a string's do not."""
+    return any(container.elements is not None for container in containers)
 
 
 def _describe_holders(suspect: LeakSuspect) -> str:
@@ -288,7 +294,7 @@ def flatten_owners(rows: Sequence[OwnedMemory], depth: int) -> List[OwnedMemory]
     """Rows with those below them indented."""
     owned_rows: List[OwnedMemory] = []
     for row in rows:
-        container = row.container if not row.containers else None
+        container = row.container if not has_counted(row.containers) else None
         linked = describe_container(container._replace(element_bytes=None), row.confidence) if container is not None else ""
         what = ": ".join(part for part in (row.signature, owners.describe_containers(row.containers), linked) if part)
         owned_rows.append(row._replace(owner="  " * depth + row.owner, signature=what))
@@ -384,7 +390,7 @@ def _describe_sort(row: LeakGroup) -> Optional[str]:
         return row.signature
     words = row.container._replace(element_bytes=None).words()
     if row.is_holder:
-        words = "holds %s %s" % ("an" if words[0] in "aL" else "a", words)
+        words = "holds %s" % units.add_article(words)
     elif row.blocks > 1:
         words = "%s: %s" % (count_noun(row.blocks, "container"), words)
     return words if row.signature is None else "%s: %s" % (row.signature, words)
@@ -433,12 +439,18 @@ def _make_remarks_page(leaks: Leaks) -> Page:
         yield ""
         yield "This program often points into blocks at an offset of %s; such blocks count as reachable." % offsets
     if leaks.offsets:
-        offsets = ", ".join("%d (%s)" % (offset, units.format_number(count)) for offset, count in leaks.offsets[:MOST_OFFSETS])
+        shown = leaks.offsets[:MOST_OFFSETS]
+        offsets = ", ".join("%s (%s)" % (_format_offset(offset), units.format_number(count)) for offset, count in shown)
         yield ""
         yield "Blocks reachable only through a pointer into their middle, by its offset: %s" % offsets
     if leaks.low_addresses:
         yield ""
         yield "The heap lies below 4 GiB, where small numbers look like pointers: a few leaked blocks may count as reachable."
+
+
+def _format_offset(offset: int) -> str:
+    """The native library counts larger ones as the largest."""
+    return "%s%s" % (units.format_number(offset), " or more" if offset == COUNTED_OFFSETS - 1 else "")
 
 
 MOST_PINS_ROWS = 20

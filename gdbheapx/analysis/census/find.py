@@ -27,7 +27,7 @@ from gdbheapx.common import problems
 from gdbheapx.common.columns import BYTES, IF_ANY, TEXT, Column, add_values, hidden_column
 from gdbheapx.common.model import TargetAddress
 from gdbheapx.common.ranges import unite_ranges
-from gdbheapx.common.units import SentenceSize, make_sentence
+from gdbheapx.common.units import SentenceSize, add_article, make_sentence
 from gdbheapx.kernel.blocks import signatures
 from gdbheapx.kernel.blocks.graph import NO_SLOT, Graph
 from gdbheapx.kernel.blocks.graph import SHAPES as GRAPH_SHAPES
@@ -299,7 +299,7 @@ class PlaceNames:
             if below is not None:
                 place, module = ("at " if self._way_below(above, slot) is not None else "") + below.name, below.module
         if place is None:
-            return Signature("element of a%s %s" % ("n" if name[0] == "a" else "", name), module, PLACE)
+            return Signature("element of %s" % add_article(name), module, PLACE)
         return Signature("element of the %s %s" % (name, place), module, PLACE)
 
     def _describe_root_word(self, number: int, slot: int) -> Tuple[str, str]:

@@ -7,7 +7,7 @@ from gdbheapx.analysis.reachability.heap_graph import HeldByField
 from gdbheapx.analysis.reachability.paths import PathStep
 from gdbheapx.common.columns import BYTES, IF_ANY, TEXT, Column
 from gdbheapx.common.model import TargetAddress
-from gdbheapx.common.units import count_noun, sentence_size
+from gdbheapx.common.units import add_article, count_noun, sentence_size
 from gdbheapx.kernel.blocks.graph import HASH_TABLE, LRU, SKIP_LIST, NativeSum, Others
 
 GLOBAL, THREAD, LOCAL, MAPPING, BLOCK, SHARED = "global", "thread", "thread-local", "mapping", "block", "shared"
@@ -290,7 +290,7 @@ def _find_listed(rows: Sequence[OwnedMemory], what: str, address: Optional[int])
 def describe_containers(containers: Sequence[HeldContainer]) -> str:
     """Describe containers in words, those after the first in one group; empty for none."""
     told = [one.words() for one in containers[:MOST_TOLD]]
-    others = [("an " if one[0] == "u" else "a ") + one for one in told[1:]]
+    others = [add_article(one) for one in told[1:]]
     others += ["%d others" % (len(containers) - MOST_TOLD)] if len(containers) > MOST_TOLD else []
     beside = ", ".join(others[:-1]) + (" and " if others[1:] else "") + "".join(others[-1:])
     return ", beside ".join(part for part in ("".join(told[:1]), beside) if part)

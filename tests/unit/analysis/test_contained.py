@@ -13,9 +13,10 @@ from gdbheapx.analysis.memory.attribute import drop_untouched
 from gdbheapx.analysis.reachability import dominance, heap_graph, refs
 from gdbheapx.analysis.reachability.dominance import ContainerElement, OwnerTally
 from gdbheapx.analysis.reachability.heap_graph import GraphRoot, TargetSymbols
-from gdbheapx.analysis.reachability.owners import CONTAINER, ELEMENTS, SHARED, OwnedMemory, add_owner_types
+from gdbheapx.analysis.reachability.owners import CONTAINER, ELEMENTS, SHARED, HeldContainer, OwnedMemory, add_owner_types
 from gdbheapx.command import TextStyle
 from gdbheapx.common.budget import Budget
+from gdbheapx.common.model import TargetAddress
 from gdbheapx.inferior.base import (
     BytesSource,
     Function,
@@ -160,6 +161,10 @@ def test_suspects_are_containers() -> None:
     suspect = dominance.find_owners(queue([(STACK, 1)], CERTAIN, HASH_TABLE, more=100), 1, 20).suspects[0]
     assert reach_text.describe_suspicion(suspect).startswith("Suspect: g_queue in app, hash table of 20 elements of 100 bytes, keeps 2.1 KiB (84 %), ~105 bytes each; 3 elements")
     assert reach_text.name_suspect(suspect) == "g_queue in app, hash table of 20 elements of 100 bytes"
+    buffer = suspect._replace(containers=[HeldContainer("string", TargetAddress(0x40), 32, None, 100000)])
+    assert reach_text.name_suspect(buffer) == reach_text.name_suspect(suspect), "a string says nothing of the elements"
+    table = suspect._replace(containers=[HeldContainer("map or set", TargetAddress(0x40), 48, 20, None)])
+    assert reach_text.name_suspect(table) == "g_queue in app, map or set of 20 entries"
     made = queue(entries=[(QUEUE, 0), (WORK, 8)], sure="shared")
     found = dominance.find_owners(made, 2, 20)
     assert found.owners[0].kind == SHARED and list(found.owners[0].holders) == ["g_queue in app", "g_work in app"]

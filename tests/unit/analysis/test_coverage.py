@@ -94,6 +94,8 @@ def test_leaks_in_words() -> None:
     assert next(iter(reach_text.make_leaks_page(none, None, coverage=seen))) == "Leaked: unknown (looked at 8.0 KiB of 200.0 MiB (0 %))"
     assert str(next(iter(reach_text.make_leaks_page(some, None, coverage=seen)))).startswith("Leaked: at least 8 bytes in 1 block")
     assert next(iter(reach_text.make_leaks_page(nothing, None))) == "Leaked: nothing"
+    inner = list(reach_text.make_leaks_page(nothing._replace(offsets=[(65535, 2634), (15571, 9)]), None))[-1]
+    assert inner == "Blocks reachable only through a pointer into their middle, by its offset: 65,535 or more (2,634), 15,571 (9)"
     assert reach_text.make_leaks_data(none, None, None, seen)["classes"]["leaked"] == {
         "blocks": None,
         "bytes": None,

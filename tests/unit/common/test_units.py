@@ -35,7 +35,7 @@ from gdbheapx.common.columns import (
 )
 from gdbheapx.common.model import StepSentence
 from gdbheapx.common.ranges import RangeIndex, subtract_ranges, unite_ranges
-from gdbheapx.common.units import Sentence, SentenceSize, count_noun, join_sentences, make_cells, make_sentence
+from gdbheapx.common.units import Sentence, SentenceSize, add_article, count_noun, join_sentences, make_cells, make_sentence
 from gdbheapx.report.text import format_described, format_sentence
 
 MB = 1 << 20
@@ -178,3 +178,16 @@ def test_what_lies_within_and_outside() -> None:
     ranges = RangeIndex([(10, 20), (30, 40)])
     assert (ranges.within(15, 35), ranges.outside(15, 35)) == ([(15, 20), (30, 35)], [(20, 30)])
     assert ranges.meets(19, 25) and not ranges.meets(20, 30)
+
+
+def test_articles_agree_with_their_nouns() -> None:
+    """An abbreviation is read letter by letter."""
+    nouns = "list", "array", "LRU list", "hash table", "unordered map of 3 entries", "LinkedList"
+    assert [add_article(noun) for noun in nouns] == [
+        "a list",
+        "an array",
+        "an LRU list",
+        "a hash table",
+        "an unordered map of 3 entries",
+        "a LinkedList",
+    ]
