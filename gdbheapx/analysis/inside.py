@@ -536,9 +536,18 @@ def _look_at_blocks(
     return inside if not is_leak_unknown(session) else inside._replace(lost_mappings=()), tables, page
 
 
-def steps_to_suspect(found: Optional[InsideAnswer]) -> List[StepSentence]:
-    """Return the command to type where several owners hold a suspect: no row of an owner refers to it."""
-    suspect = found.suspect if found is not None else None
+LEAST_PERCENT = 5
+"""Of all memory: who keeps less explains nothing of it."""
+
+
+def is_large_suspect(suspect: Optional[owners.LeakSuspect], whole_bytes: int) -> bool:
+    """Return True if the suspect keeps enough of the process's memory to be named first."""
+    return suspect is not None and 100 * suspect.retained_bytes >= LEAST_PERCENT * whole_bytes
+
+
+def steps_to_suspect(found: Optional[InsideAnswer], whole_bytes: int) -> List[StepSentence]:
+    """Return the command to type where several owners hold a large suspect: no row of an owner refers to it."""
+    suspect = found.suspect if found is not None and is_large_suspect(found.suspect, whole_bytes) else None
     if suspect is None or suspect.kind != owners.SHARED or suspect.accumulation.address is None:
         return []
     return [StepSentence(hint_command("refs %s", suspect.accumulation.address), "shows what points to the suspect's memory")]

@@ -292,7 +292,7 @@ def judged_bytes(part: MemoryPart) -> int:
 
 
 def group_parts(split: Optional[Split]) -> List[PartGroup]:
-    """Largest first."""
+    """Largest first; page cache that is too little to be the verdict comes last."""
     by_owner: Dict[str, List[MemoryPart]] = {}
     for part in split.parts if split is not None else ():
         key = kinds.ALLOCATOR if part.allocator is not None else part.program or part.kind
@@ -302,7 +302,18 @@ def group_parts(split: Optional[Split]) -> List[PartGroup]:
         members.sort(key=lambda part: -judged_bytes(part))
         kind = kinds.ALLOCATOR if members[0].allocator is not None else members[0].kind
         made.append(PartGroup(kind, members[0].program, sum(map(judged_bytes, members)), members))
-    return sorted(made, key=lambda group: -group.bytes)
+    least = verdict.CACHE_PERCENT * sum(group.bytes for group in made)
+    return sorted(made, key=lambda group: (group.kind == kinds.CACHE and 100 * group.bytes < least, -group.bytes))
+
+
+def with_verdict_1_0(judged: HeapVerdict, split: Optional[Split]) -> HeapVerdict:
+    """Add what release 1.0 said where page cache was the largest part."""
+    by_size = group_parts(split)
+    largest = max(by_size, key=lambda group: group.bytes, default=None)
+    if largest is None or largest.kind != kinds.CACHE or largest is by_size[0] or judged.kind == verdict.INCONCLUSIVE:
+        return judged
+    is_worth_it = sum(group.bytes for group in by_size) > WORTH_BYTES
+    return judged._replace(kind_1_0=verdict.OUTSIDE_1_0, code_1_0=codes.MOSTLY + kinds.CACHE) if is_worth_it else judged
 
 
 def has_much_memory(split: Optional[Split], allocators: Sequence[str]) -> bool:
@@ -391,7 +402,7 @@ def _is_stable(by_size: Sequence[PartGroup], lost: int, is_open: bool) -> bool:
         return True
     if total <= WORTH_BYTES:
         return False
-    first, rest = by_size[0], by_size[1:]
+    first, rest = by_size[0], [group for group in by_size[1:] if group.kind != kinds.CACHE]
     if first.kind == kinds.ALLOCATOR:
         return all(group.bytes + lost < first.bytes for group in rest) and lost < first.bytes
     least = first.bytes - unclaimed.get(first.kind, 0)

@@ -104,6 +104,7 @@ def make_overview(
     judged = _judge_allocators(target, facts, memory, may)
     shown = [judgement for judgement in judged if memory_verdict.has_much_memory(memory, judgement.ids)]
     main, steps = _make_verdict(session, memory, judged, shown)
+    main = memory_verdict.with_verdict_1_0(main, memory)
     looked_at = memory_verdict.measure_split_coverage(session, memory)
     if looked_at is not None and looked_at.is_low:
         main = main._replace(sure=verdict.less_sure(["memory without a reader"], main.sure))
@@ -119,8 +120,9 @@ def make_overview(
     parts = inside.read_page_parts(session, facts) if page else None
     looked, tables, pinned, parts = inside.find_inside(session, main, deep, known_runtimes, parts)
     main = inside.with_objects(main, memory_verdict.find_largest_program(memory), tables)
-    steps = [*inside.steps_to_fields(looked), *steps[:1], *inside.steps_to_suspect(looked), *steps[1:]]
-    main, judged, steps = _with_leaked(session, main, judged, steps, looked, memory.memory.total_bytes if memory is not None else 0)
+    whole_bytes = memory.memory.total_bytes if memory is not None else 0
+    steps = [*inside.steps_to_fields(looked), *steps[:1], *inside.steps_to_suspect(looked, whole_bytes), *steps[1:]]
+    main, judged, steps = _with_leaked(session, main, judged, steps, looked, whole_bytes)
     shown = [judgement for judgement in judged if judgement.allocator in {one.allocator for one in shown}]
     said = [*main.lines, *(line for judgement in shown for line in judgement.verdict.lines)]
     by_command: Dict[str, StepAdvice] = {}  # in its first form: an allocator may name one that the memory as a whole asks for
@@ -320,8 +322,6 @@ def _collect_steps(target: Target, judged: Sequence[AllocatorJudgement]) -> List
 
 
 MOST_PARTS = 3
-LEAST_PERCENT = 5
-"""Of all memory: who keeps less explains nothing of it."""
 
 
 class Brief(NamedTuple):
@@ -357,8 +357,7 @@ def shorten_overview(overview: Overview) -> Brief:
 
 def is_large(brief: Brief) -> bool:
     """Return True if the suspect keeps enough to be named in the head."""
-    least = LEAST_PERCENT * brief.memory.total_bytes if brief.memory is not None else 0
-    return brief.suspect is not None and 100 * brief.suspect.retained_bytes >= least
+    return inside.is_large_suspect(brief.suspect, brief.memory.total_bytes if brief.memory is not None else 0)
 
 
 def may_have_suspect(brief: Brief) -> bool:

@@ -38,6 +38,8 @@ MATTERS, MATTERS_BYTES = 0.1, 8 * SMALL_BYTES
 """An allocator with a smaller share of the memory gets no verdict of its own, nor one with fewer bytes that are not half of it."""
 MUCH_SHARE = 0.25
 """From this share on memory outside malloc, and shared pages, are worth a finding."""
+CACHE_PERCENT = 50
+"""From this part of the memory on page cache is the verdict, about which there is nothing to do. In release 1.0: where it is largest."""
 LEAKED_PERCENT, LEAKED_PERCENT_1_0 = 5, 10
 """Of the memory in use: less is lost once, at a start or by a library, by many programs that do not grow. In release 1.0 it was more."""
 
@@ -58,7 +60,7 @@ INCONCLUSIVE = "inconclusive"
 """No verdict: unread memory would decide it, or malloc belongs to an allocator that is not read here."""
 SMALL = "small"
 KINDS = (IN_USE, LEAKED, GROWING, KEPT, FRAGMENTED, RUNTIME, INCONCLUSIVE, SMALL)
-_HOARDING, _UNREAD, _NOT_MALLOC, HUGE_PAGES_1_0 = "hoarding", "unread", "not-malloc", "huge-pages"
+_HOARDING, _UNREAD, OUTSIDE_1_0, HUGE_PAGES_1_0 = "hoarding", "unread", "not-malloc", "huge-pages"
 _BY_CODE: Dict[str, Tuple[str, str]] = {
     findings.IN_USE: (IN_USE, "leak-like"),
     findings.PART_HELD: (IN_USE, "mixed"),
@@ -77,7 +79,7 @@ _BY_CODE: Dict[str, Tuple[str, str]] = {
     findings.OWNER_UNREAD: (INCONCLUSIVE, _UNREAD),
     findings.ALLOCATOR_UNREAD: (INCONCLUSIVE, _UNREAD),
     findings.NO_ALLOCATOR: (INCONCLUSIVE, _UNREAD),
-    findings.MOSTLY_RUNTIME: (RUNTIME, _NOT_MALLOC),
+    findings.MOSTLY_RUNTIME: (RUNTIME, OUTSIDE_1_0),
 }
 """By code: the kind, and the one that it had in 1.0. A code that begins with `mostly-` and is not here: in use, outside malloc."""
 HELD_BY_PROGRAM = (findings.IN_USE, findings.PART_HELD)
@@ -121,7 +123,7 @@ class HeapVerdict(NamedTuple):
 def of_lines(lines: Sequence[Finding], sure: str = CERTAIN) -> HeapVerdict:
     """A verdict that its first line states: its code decides the kind. Nothing is sure without evidence."""
     code = lines[0].code or findings.EVIDENCE_MISSING
-    kind, old = _BY_CODE[code] if not code.startswith(findings.MOSTLY) or code in _BY_CODE else (IN_USE, _NOT_MALLOC)
+    kind, old = _BY_CODE[code] if not code.startswith(findings.MOSTLY) or code in _BY_CODE else (IN_USE, OUTSIDE_1_0)
     return HeapVerdict(kind, lines, code, GUESS if kind == INCONCLUSIVE else sure, lines[0].evidence, kind_1_0=old, code_1_0=code)
 
 

@@ -40,12 +40,38 @@ ROOT = Path(__file__).parents[3]
         ([part(kinds.HUGETLB, 0, hugetlb_bytes=500 * MB, allocator="glibc"), part(kinds.CACHE, 90 * MB)], None),
         ([part(kinds.ALLOCATOR, 1 * MB), part(kinds.CACHE, 5 * MB)], None),
         ([part(kinds.ALLOCATOR, 40 * MB), part(kinds.CACHE, 30 * MB), part(kinds.STACK, 30 * MB)], None),
+        ([part(kinds.ALLOCATOR, 39 * MB), part(kinds.CACHE, 41 * MB), part(kinds.COPIED, 20 * MB)], None),
+        ([part(kinds.ALLOCATOR, 10 * MB), part(kinds.CACHE, 45 * MB), part(kinds.STACK, 42 * MB)], "mostly-stack"),
     ],
 )
 def test_the_verdict_speaks_of_what_is_large(parts: List[MemoryPart], code: Optional[str]) -> None:
     """The largest group decides, swap and hugetlb pages with it; where allocators are it, or the process is small, they are judged."""
     found = memory_verdict.judge_memory(split(parts))
     assert (found[0].code if found else None) == code
+
+
+def test_page_cache_that_is_less_than_half_is_not_the_verdict() -> None:
+    """The kernel drops it: the program's own memory is judged. Nothing that could not be read makes that uncertain, and a script of 1.0 sees
+    what it saw."""
+    shares = split([part(kinds.CACHE, 41 * MB), part(kinds.ALLOCATOR, 39 * MB), part(kinds.ANONYMOUS, 10 * MB), part(kinds.COPIED, 10 * MB)])
+    assert memory_verdict.judge_memory(shares, is_open=True) is None
+    beside = memory_verdict.find_beside(shares)
+    assert [line.code for line in beside] == [codes.BESIDE_MALLOC] and "41.0 MiB in page-cache" in str(beside[0].evidence)
+    judged = verdict.of_lines([Finding("In use", "", None, codes.IN_USE)])
+    old = memory_verdict.with_verdict_1_0(judged, shares)
+    assert (old.code, old.kind_1_0, old.code_1_0) == (codes.IN_USE, "not-malloc", codes.MOSTLY + kinds.CACHE)
+    for parts in ([part(kinds.CACHE, 4 * MB), part(kinds.ALLOCATOR, 3 * MB), part(kinds.COPIED, 2 * MB)], [part(kinds.CACHE, 40 * MB), part(kinds.ALLOCATOR, 60 * MB)]):
+        assert memory_verdict.with_verdict_1_0(judged, split(parts)) == judged
+
+
+def test_a_small_suspect_is_no_next_step() -> None:
+    """864 KiB of a process of 51 MiB explain nothing of it."""
+    where: Any = SimpleNamespace(address=0x40)
+    for kept_bytes, is_named in ((864 << 10, False), (3 * MB, True)):
+        suspect: Any = SimpleNamespace(kind="shared", accumulation=where, retained_bytes=kept_bytes)
+        found: Any = SimpleNamespace(suspect=suspect)
+        steps = inside.steps_to_suspect(found, 51 * MB)
+        assert bool(steps) is is_named
 
 
 def test_file_pages_of_a_core_are_no_memory() -> None:

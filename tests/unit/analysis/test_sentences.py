@@ -541,7 +541,7 @@ MEMORY = {
     "hugetlb": mostly(kinds.HUGETLB, "huge pages of hugetlbfs"),
     "runtime": mostly(kinds.RUNTIME, "Java's (the JVM)", program="JVM"),
     "guessed": mostly(kinds.RUNTIME, "GCC's own memory", program="GCC", sure="guess"),
-    "less than half": Case(large(kinds.CACHE, 40), [codes.MOSTLY + kinds.CACHE], ["40.0 MiB of 100.0 MiB (40 %) are page cache"]),
+    "less than half": Case(large(kinds.COPIED, 40), [codes.MOSTLY + kinds.COPIED], ["40.0 MiB of 100.0 MiB (40 %) are private copies of file pages"]),
     "beside malloc": Case(
         lambda: memory_verdict.find_beside(split([part(kinds.ALLOCATOR, 60 * MB), part(kinds.RUNTIME, 40 * MB, program="Go", name="Go: heap", mappings=3)])),
         [codes.BESIDE_MALLOC],

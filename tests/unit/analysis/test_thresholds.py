@@ -71,6 +71,7 @@ EDGES: Dict[str, Edge] = {
     "MATTERS": Edge(100 * MB, lambda size: matters(size, 1000 * MB)),
     "MATTERS_BYTES": Edge(8 * MB, lambda size: matters(size, 20 * MB)),
     "MUCH_SHARE": Edge(25 * MB, lambda size: bool(memory_verdict.find_beside(split([part(kinds.ALLOCATOR, 100 * MB - size), part(kinds.STACK, size)])))),
+    "CACHE_PERCENT": Edge(50 * MB, lambda size: memory_verdict.judge_memory(split([part(kinds.CACHE, size), part(kinds.ALLOCATOR, 40 * MB), part(kinds.STACK, 60 * MB - size)])) is not None),
     "LEAKED_PERCENT": Edge(5 * MB, lambda size: leaked(size).kind == verdict.LEAKED),
     "LEAKED_PERCENT_1_0": Edge(10 * MB, lambda size: leaked(size).kind_1_0 == "leaked"),
 }
