@@ -4,7 +4,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Dict, Set, Tuple
+from typing import Dict, Sequence, Set, Tuple
 
 import matrix
 import pytest
@@ -12,6 +12,7 @@ import pytest
 from gdbheapx.glibc import layouts
 from gdbheapx.jemalloc import layouts as jemalloc_layouts
 from tests.support import jemallocs
+from tools import arm_machine
 
 ROOT = Path(__file__).parents[1]
 
@@ -71,3 +72,11 @@ def test_only_the_last_row_moves() -> None:
 def test_docker_is_no_package() -> None:
     """docker/__init__.py would hide the docker SDK from the matrix itself."""
     assert not (ROOT / "docker" / "__init__.py").exists()
+
+
+@pytest.mark.parametrize("names", [arm_machine.TESTS, arm_machine.WHOLE], ids=["TESTS", "WHOLE"])
+def test_the_tests_of_the_arm64_machine_exist(names: Sequence[str]) -> None:
+    """Each name of a test that the emulated machine runs is one that pytest collects here."""
+    words = [sys.executable, "-m", "pytest", "-q", "--collect-only", "-p", "no:cacheprovider", *names]
+    done = subprocess.run(words, cwd=str(ROOT), capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr

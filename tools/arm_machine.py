@@ -75,7 +75,7 @@ TESTS = (
     *("tests/addons/allocators/integration/test_mu_blocks.py::test_every_recorded_block_with_what_was_asked_for[%s]" % name for name in ("live-static", "core-shared")),
     WHOLE[5],
     *("tests/integration/test_actions_glibc.py::" + name for name in ("test_trim_gives_back_what_was_predicted", "test_thread_above_the_dynamic_linker")),
-    *("tests/addons/labs/integration/test_injected.py::test_killed_before_each_step[%s-more0]" % name for name in ("read", "nanosleep", "futex", "vectors")),
+    *("tests/addons/labs/integration/test_injected.py::test_killed_before_each_step[%s]" % name for name in ("read", "nanosleep-beside", "futex-beside", "vectors")),
 )
 """A part of them, which takes some seven minutes."""
 

@@ -32,6 +32,7 @@ pytestmark = pytest.mark.once  # a container forbids userfaultfd
 BESIDE = ("beside",)
 PLACES_AND_MORE = [("read", ()), ("nanosleep", BESIDE), ("poll", ()), ("futex", BESIDE), ("epoll", ()), ("vectors", ()), ("vectors", BESIDE)]
 """Where the thread is that makes the call, alone or with a thread at work beside it."""
+PLACE_NAMES = [where + "-beside" * bool(more) for where, more in PLACES_AND_MORE]
 REGISTER, WRITE_PROTECT = 0xC020AA00, 0xC018AA06
 WP = 2
 PAGE = resource.getpagesize()
@@ -46,7 +47,7 @@ def possible(live: str) -> None:
         pytest.skip(lacking)
 
 
-@pytest.mark.parametrize(("where", "more"), PLACES_AND_MORE)
+@pytest.mark.parametrize(("where", "more"), PLACES_AND_MORE, ids=PLACE_NAMES)
 def test_the_process_notices_nothing(stage: Stage, where: str, more: Tuple[str, ...]) -> None:
     """Wherever its threads are, twenty times: the same descriptors, masks, registers and answers of system calls. On a slow machine a few are
     refused."""
@@ -120,7 +121,7 @@ def killed_at(prepared: injector.Prepared, place: int) -> bool:
     return os.WIFSIGNALED(status)
 
 
-@pytest.mark.parametrize(("where", "more"), PLACES_AND_MORE)
+@pytest.mark.parametrize(("where", "more"), PLACES_AND_MORE, ids=PLACE_NAMES)
 def test_killed_before_each_step(stage: Stage, where: str, more: Tuple[str, ...]) -> None:
     """Who holds it is killed between any two things that it does: the process closes the descriptor, has its registers and mask, and goes on."""
     process = started(stage, where, *more)
