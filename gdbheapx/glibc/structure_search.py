@@ -10,7 +10,7 @@ from collections import Counter
 from functools import cache
 from itertools import compress, count, islice
 from operator import eq
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from gdbheapx.common.errors import UnreadableMemory
 from gdbheapx.glibc import layouts
@@ -394,8 +394,8 @@ class ThreadLocalOffsets(NamedTuple):
 
     tcache: Optional[int]
     thread_arena: Optional[int]
-    tcache_bytes: Optional[int]
-    """sizeof tcache_perthread_struct, by the chunks that hold the structs; None where no thread has one."""
+    struct: Optional[StructType]
+    """The form of tcache_perthread_struct that every thread's cache has; None where no thread has one."""
     safe_linking: Optional[bool]
     """By links in the caches; None if none shows it."""
     has_key: Optional[bool]
@@ -434,8 +434,7 @@ def find_thread_locals(target: Target, ring: Sequence[int], structs: Sequence[St
     pairs = [(arena, cache) for arena in arenas for cache in caches if 0 < abs(arena - cache) <= BETWEEN_BYTES]
     if pairs:
         arena, cache = max(pairs, key=lambda place: (arenas[place[0]] + caches[place[1]][0], -abs(place[1] - place[0])))
-        struct = next(struct for struct in structs if struct.size_bytes == caches[cache][1])
-        return _read_release(target, blocks, ThreadLocalOffsets(cache, arena, struct.size_bytes, None, None), struct)
+        return _read_release(target, blocks, cache, arena, caches[cache][1])
     best = max(arenas, key=lambda place: arenas[place], default=None)
     return NOTHING if structs else NOTHING._replace(thread_arena=best)
 
@@ -456,43 +455,39 @@ def _find_common(blocks: Sequence[Dict[int, int]], ring: Set[int]) -> Dict[int, 
 
 def _find_caches(
     target: Target, blocks: Sequence[Dict[int, int]], near: Set[int], structs: Sequence[StructType]
-) -> Dict[int, Tuple[int, int]]:
-    """Return the distances in `near` at which every block has a thread cache, or a pointer to none: (number of blocks with a cache, its
-    size in bytes) by distance.
+) -> Dict[int, Tuple[int, StructType]]:
+    """Return the distances in `near` at which every block has a thread cache, or a pointer to none: (number of blocks with a cache, the
+    first of `structs` that all these caches have) by distance.
     """
-    known: Dict[int, int] = {}
-    seen: Dict[int, List[int]] = {}
-    for block in blocks:
-        for distance in near:
-            value = block.get(distance)
-            if value and value % (2 * target.word_bytes) == 0:
-                if value not in known:
-                    known[value] = _cache_bytes(target, value, structs)
-                if known[value]:
-                    seen.setdefault(distance, []).append(known[value])
+    known: Dict[int, Sequence[StructType]] = {}
     caches = {}
-    for distance, sizes in seen.items():
-        pointers = [block.get(distance) or 0 for block in blocks]
-        others = [pointer for pointer in pointers if pointer and not known.get(pointer)]
-        owned = [pointer for pointer in pointers if known.get(pointer)]
-        spans = target.file_ranges() if others else []
-        # inside libc are the two dummies that threads without a cache have in 2.43 (malloc.c: __tcache_dummy)
-        are_dummies = all(any(start <= pointer < end for start, end in spans) for pointer in others)
-        if len(set(sizes)) == 1 and len(set(owned)) == len(owned) and are_dummies:
-            caches[distance] = (len(sizes), sizes[0])
+    for distance in near:
+        pointers = [pointer for block in blocks for pointer in [block.get(distance)] if pointer]
+        for pointer in pointers:
+            if pointer not in known:
+                known[pointer] = _fit_cache_structs(target, pointer, structs)
+        owned = [pointer for pointer in pointers if known[pointer]]
+        common = [struct for struct in structs if all(struct in known[pointer] for pointer in owned)]
+        if owned and common and len(set(owned)) == len(owned) and not _without_dummies(target, set(pointers) - set(owned)):
+            caches[distance] = (len(owned), common[0])
     return caches
 
 
-def _cache_bytes(target: Target, address: int, structs: Sequence[StructType]) -> int:
-    """Return sizeof the tcache_perthread_struct that lies here in a chunk of its own; 0 if there is none."""
-    word, align = target.word_bytes, 2 * target.word_bytes
-    size = int.from_bytes(target.read_prefix(address - word, word), target.byte_order)
-    for struct in structs:
-        if not size & 2 and is_tcache_chunk(size & ~7, struct, word, align):
-            entries = _read_entries(target, address, struct)
-            if entries and all(_is_entry(target, entry, align) for entry in entries):
-                return struct.size_bytes
-    return 0
+def _without_dummies(target: Target, caches: Iterable[int]) -> List[int]:
+    """Leave out the two dummies inside libc that threads without a cache have in 2.43 (malloc.c: __tcache_dummy)."""
+    return [address for address in caches if not any(start <= address < end for start, end in target.file_ranges())]
+
+
+def _fit_cache_structs(target: Target, address: int, structs: Sequence[StructType]) -> List[StructType]:
+    """Return the forms that a tcache_perthread_struct here can have: its chunk is as large as theirs, and its lists lead to memory."""
+    word, align = target.word_bytes, default_alignment(target.word_bytes, target.machine, None)
+    size = int.from_bytes(target.read_prefix(address - word, word), target.byte_order) if address % align == 0 else 0
+    fitting = []
+    for struct in structs if not size & 2 else ():
+        entries = _read_entries(target, address, struct) if is_tcache_chunk(size & ~7, struct, word, align) else ()
+        if entries and all(_is_entry(target, entry, align) for entry in entries):
+            fitting.append(struct)
+    return fitting
 
 
 def _read_entries(target: Target, address: int, struct: StructType) -> Sequence[int]:
@@ -506,12 +501,12 @@ def _is_entry(target: Target, entry: int, align: int) -> bool:
     return not entry or (entry % align == 0 and len(target.read_prefix(entry, target.word_bytes)) == target.word_bytes)
 
 
-def _read_release(target: Target, blocks: Sequence[Dict[int, int]], offsets: ThreadLocalOffsets, struct: StructType) -> ThreadLocalOffsets:
-    """Infer safe-linking (2.32) and tcache keys (2.29) from cached chunks."""
+def _read_release(target: Target, blocks: Sequence[Dict[int, int]], cache: int, arena: int, struct: StructType) -> ThreadLocalOffsets:
+    """Infer safe-linking (2.32) and tcache keys (2.29) from cached chunks. `cache`, `arena`: distances of the variables."""
     links: Counter[bool] = Counter()
     keys, size = [], 2 * target.word_bytes
-    addresses = [block.get(offsets.tcache or 0) or 0 for block in blocks]
-    entries = ((address, entry) for address in addresses if address for entry in _read_entries(target, address, struct) if entry)
+    addresses = [address for block in blocks for address in [block.get(cache)] if address]
+    entries = ((address, entry) for address in addresses for entry in _read_entries(target, address, struct) if entry)
     chunks = ((address, entry, target.read_prefix(entry, size)) for address, entry in entries)
     for address, entry, data in islice((chunk for chunk in chunks if len(chunk[2]) == size), MOST_ENTRIES):
         link, key = target.words_in(data)
@@ -520,7 +515,7 @@ def _read_release(target: Target, blocks: Sequence[Dict[int, int]], offsets: Thr
         plain, revealed = (_is_entry(target, value, size) for value in (link, link ^ entry >> 12))
         links.update([revealed] if plain != revealed else ())
     safe_linking = links.most_common(1)[0][0] if links else None
-    return offsets._replace(safe_linking=safe_linking, has_key=2 * sum(keys) > len(keys) if keys else None)
+    return ThreadLocalOffsets(cache, arena, struct, safe_linking, 2 * sum(keys) > len(keys) if keys else None)
 
 
 WITHOUT_CACHES = "libc_malloc_debug"
@@ -606,15 +601,14 @@ def _settle_place(target: Target, fit: ArenaCandidate) -> ArenaPlace:
     same = [(version, types) for version, types in rows if _list_places(types) == _list_places(fit.types)]
     is_used = bool(fit.state["system_mem"]) or len(fit.ring) > 1
     has_caches = _wants_caches(fit) and is_used  # none before the first malloc
-    by_size = {types.size_bytes(layouts.TCACHE.name): (version, types) for version, types in reversed(same)} if has_caches else {}
-    places = find_thread_locals(target, fit.ring, [types.structs[layouts.TCACHE.name] for _, types in by_size.values()])
-    version, types = by_size.get(places.tcache_bytes or 0, (fit.version, fit.types))
-    versions = [version] if places.tcache_bytes in by_size else [other for other, _ in same]
-    types = TypeSet(dict(types.structs))
+    structs = [types.structs[layouts.TCACHE.name] for _, types in reversed(same)] if has_caches else []
+    places = find_thread_locals(target, fit.ring, structs)
+    fitting = [one for one in same if places.struct in (None, one[1].structs[layouts.TCACHE.name])]
+    version, types = fitting[0][0], TypeSet(dict(fitting[0][1].structs))
     if not has_caches:
         del types.structs[layouts.TCACHE.name]
     proof = (fit.good_bins, len(fit.ring), fit.is_closed, fit.score)
-    return ArenaPlace(fit.module, fit.address, fit.mp, version, types, places, *proof, versions)
+    return ArenaPlace(fit.module, fit.address, fit.mp, version, types, places, *proof, [other for other, _ in fitting])
 
 
 def locals_of(target: Target, main_arena: int, types: TypeSet) -> Optional[ThreadLocalOffsets]:
@@ -637,22 +631,20 @@ def _list_places(types: TypeSet) -> List[List[int]]:
 
 
 def fit_version(target: Target, main_arena: int, mp: int, caches: Sequence[int]) -> Optional[Version]:
-    """Return the newest release whose layouts fit an arena and an mp_ at known addresses, or None. `caches`: addresses of
-    tcache_perthread_structs, if any are known: the size of their chunks distinguishes 2.42 from 2.41 and so on.
+    """Return the newest release whose layouts fit an arena and an mp_ at known addresses, or None. `caches`: what threads point to as
+    their caches, if that is known, which distinguishes 2.42 from 2.41 and so on.
     """
-    word, align = target.word_bytes, default_alignment(target.word_bytes, target.machine, None)
     try:
-        sizes = [target.read_word(address - word) & ~7 for address in caches if address]
+        caches = _without_dummies(target, filter(None, caches))
         for version, types in list_arena_layouts(target.word_bytes, target.machine):
             state = read_view(target, types, layouts.MALLOC_STATE.name, main_arena)
             par = read_view(target, types, layouts.MALLOC_PAR.name, mp)
-            struct = types.structs[layouts.TCACHE.name]
             wrong = wrong_bins(target, state) if any(state.array("bins")) else int(state["top"] != 0)
             is_arena = not wrong and is_sane(state, target.page_bytes) and ring_of(target, types, main_arena)[1]
             has_tunables = not par.has("tcache_count") or has_tcache_settings(par)
             if not is_arena or not has_tunables or not rate_par(par, target, heap_start(target, state)):
                 continue
-            if all(is_tcache_chunk(size, struct, word, align) for size in sizes):
+            if all(_fit_cache_structs(target, address, [types.structs[layouts.TCACHE.name]]) for address in caches):
                 return version
     except UnreadableMemory:
         pass

@@ -97,6 +97,24 @@ def test_every_release(world: World) -> None:
         assert glibc.traits.safe_linking == (world.version >= (2, 32))
 
 
+@pytest.mark.parametrize("version", [(2, 43), (2, 44)])
+def test_two_releases_whose_thread_caches_have_one_size(version: Tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their lists tell them apart. 2.44 is made up: it has the heads of the lists before their counts."""
+    counts, heads = (next(field for field in layouts.TCACHE.fields if field.name == name and not field.until) for name in ("num_slots", "entries"))
+    older = tuple(field if field.until else field._replace(until=(2, 44)) for field in layouts.TCACHE.fields)
+    made_up = layouts.TCACHE._replace(fields=(*older, heads._replace(since=(2, 44)), counts._replace(since=(2, 44))))
+    monkeypatch.setattr(layouts, "TCACHE", made_up)
+    monkeypatch.setattr(layouts, "ROWS", ((2, 44), *layouts.ROWS))
+    monkeypatch.setattr(structure, "STRUCTS", (*structure.STRUCTS[:3], made_up))
+    monkeypatch.setattr(structure, "list_arena_layouts", structure.list_arena_layouts.__wrapped__)
+    fake = make(World(version, 8, 16, 4096, True, "i386:x86-64"), chunks=60)
+    target = Stripped(fake)
+    (found,) = structure.find_arena_places(target, set())
+    assert found.rows == [version] and found.locals.struct == found.types.structs[made_up.name]
+    caches = [target.read_word(slot) for slot in fake.target.locals["tcache"].values() if slot]
+    assert structure.fit_version(target, found.main_arena, found.mp, caches) == version
+
+
 LP64 = [world for world in EVERY if world.machine == "i386:x86-64"]
 
 
