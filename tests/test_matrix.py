@@ -37,8 +37,8 @@ def test_rows_go_from_old_to_new() -> None:
 
 
 def test_newest_layouts_are_the_last_row() -> None:
-    """The newest glibc that layouts.py knows is one that the tests have run on."""
-    assert matrix.ROWS[-1].glibc == layouts.NEWEST_KNOWN
+    """The newest glibc that is called tried is the last that the tests run on, and the tables reach as far."""
+    assert matrix.ROWS[-1].glibc == layouts.NEWEST_TRIED <= layouts.NEWEST_READ
 
 
 def test_structures_are_the_rows_of_layouts() -> None:

@@ -84,13 +84,10 @@ class Glibc(NamedTuple):
     @property
     def unlisted(self) -> Optional[str]:
         """Return a warning for a release newer than any that was tried, or None."""
-        if layouts.is_listed(self.version):
+        if self.version is None or self.version <= layouts.NEWEST_TRIED:
             return None
-        newest = "%d.%d" % layouts.NEWEST_KNOWN
-        return (
-            "glibc %s is newer than %s, the newest tested: where debug information is missing, gdbheapx assumes that nothing has changed"
-            % (self.version_text, newest)
-        )
+        newest = "glibc %s is newer than %d.%d, the newest tested" % (self.version_text, *layouts.NEWEST_TRIED)
+        return newest + ": where debug information is missing, gdbheapx assumes that nothing has changed"
 
     def info(self) -> AllocatorInfo:
         """The entry of the envelope."""

@@ -69,7 +69,10 @@ TCACHE = Struct(
         Field("entries", WORD, TCACHE_BINS, since=(2, 42)),
     ),
 )
-NEWEST_KNOWN = (2, 43)
+NEWEST_READ = (2, 43)
+"""The newest release whose malloc.c and arena.c the tables here were compared with: of a newer one its debug information counts first."""
+NEWEST_TRIED = (2, 43)
+"""The newest release that the tests ran on, in an image of docker/matrix.py: a newer one is read with a warning."""
 ROWS = ((2, 43), (2, 42), (2, 41), (2, 34), (2, 29), (2, 26), (2, 25), (2, 23), (2, 22), (2, 15))
 """One release for each layout that differs, newest first: the newest that has it. (2.17 of Red Hat 7 has that of 2.23.)"""
 
@@ -137,11 +140,6 @@ class Traits(NamedTuple):
     info_unsorted_prefix: str
     heap_max_follows_hugepages: bool
     """heap_max_size() is 4 * mp_.hp_pagesize where that is set (2.35 to 2.41)."""
-
-
-def is_listed(version: Optional[Version]) -> bool:
-    """Not known to be newer than the newest that was tried."""
-    return version is None or version <= NEWEST_KNOWN
 
 
 def find_version_row(version: Version) -> Version:

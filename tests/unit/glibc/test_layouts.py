@@ -41,7 +41,7 @@ def test_sizes_of_real_builds(version: Version) -> None:
     assert tuple(lay_out_struct(struct, version, LP64).size_bytes for struct in STRUCTS) == SIZES[version]
 
 
-@pytest.mark.parametrize("minor", range(12, layouts.NEWEST_KNOWN[1] + 1))
+@pytest.mark.parametrize("minor", range(12, layouts.NEWEST_READ[1] + 1))
 def test_each_release_has_the_layouts_of_its_row(minor: int) -> None:
     """A release that is skipped in ROWS has the layouts of the next one that is there: each row is the newest with its layouts."""
     version = (2, minor)
@@ -107,16 +107,16 @@ def test_what_debug_information_says_is_not_there_comes_from_no_table(struct: St
 
 def test_a_release_that_is_newer_than_the_tables_has_the_members_of_its_debug_information() -> None:
     """Though its symbols come from a table of them alone. mp_ of the next release ends at tcache_count: behind it lies something else."""
-    structs = {struct.name: lay_out_struct(struct, layouts.NEWEST_KNOWN, LP64) for struct in STRUCTS}
+    structs = {struct.name: lay_out_struct(struct, layouts.NEWEST_READ, LP64) for struct in STRUCTS}
     del structs["malloc_par"].members["tcache_unsorted_limit"]
     module: Any = SimpleNamespace(name="libc.so.6", build_id=None)
     near = Symbol("malloc", 1, module, "debug-info")
     target: Any = SimpleNamespace(function=lambda module, name: near, types=lambda symbol, *names, **options: TypeSet(structs) if symbol is near else None)
     arena = Symbol("main_arena", 0, module, "symbol")
-    next_release = (layouts.NEWEST_KNOWN[0], layouts.NEWEST_KNOWN[1] + 1)
+    next_release = (layouts.NEWEST_READ[0], layouts.NEWEST_READ[1] + 1)
     types, all_own = detect._choose_layouts(target, arena, None, next_release, LP64)
     assert all_own and "tcache_unsorted_limit" not in types.structs["malloc_par"].members
-    types, all_own = detect._choose_layouts(target, arena, None, layouts.NEWEST_KNOWN, LP64)
+    types, all_own = detect._choose_layouts(target, arena, None, layouts.NEWEST_READ, LP64)
     assert not all_own and "tcache_unsorted_limit" in types.structs["malloc_par"].members
 
 

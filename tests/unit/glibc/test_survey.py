@@ -17,7 +17,7 @@ from gdbheapx import kernel
 from gdbheapx.allocators.session import Session
 from gdbheapx.common.budget import Budget
 from gdbheapx.glibc import survey
-from gdbheapx.glibc.layouts import MALLOC_STATE, NEWEST_KNOWN
+from gdbheapx.glibc.layouts import MALLOC_STATE, NEWEST_TRIED
 from gdbheapx.glibc.meter import GlibcMeter
 from gdbheapx.glibc.records import ArenaTotals, MmappedTotals
 from gdbheapx.glibc.survey import _leave_out_ranges
@@ -87,10 +87,10 @@ def test_release_is_told_from_the_bytes(world: World) -> None:
 
 def test_newer_release_is_said_to_be_unlisted() -> None:
     """A release newer than any that was tried is read like the newest, with a note that leaves the answer whole."""
-    major, minor = NEWEST_KNOWN
+    major, minor = NEWEST_TRIED
     session = look(make(WORLDS[-5]._replace(version=(major, minor + 1))))
     assert [row.unparsed_bytes for row in session.heaps.one().arenas()] == [0, 0, 0, 0]
-    assert not session.partial and "newer than %d.%d" % NEWEST_KNOWN in session.problems[0].what
+    assert not session.partial and "newer than %d.%d" % NEWEST_TRIED in session.problems[0].what
 
 
 def damaged(world: World = WORLDS[10]) -> Fake:
