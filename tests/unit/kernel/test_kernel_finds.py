@@ -153,6 +153,16 @@ def test_what_only_looks_like_a_header(kernel: Kernel, strangers: Tuple[Tuple[in
     assert got == ((chunks if is_told else sorted(chunks + also)), is_told)
 
 
+def test_a_header_inside_a_block_that_names_another_one(kernel: Kernel) -> None:
+    """It lies where memalign would have moved this block's own, and says that a block begins a page further in: it is the program's data."""
+    data = bytearray(6 * 4096)
+    chunk = mapped(data, heap.LP64, BASE, 6, 16, False)
+    for place, value in enumerate((4096 - 16, 2 * 4096 + 16 | 2)):
+        heap.put(data, heap.LP64, 2 * 4096 - 16 + 8 * place, value)
+    walker = ChunkWalker(kernel, BytesSource(((BASE, bytes(data)),)), heap.LP64, Budget())
+    assert walker.scan_mmapped([(BASE, BASE + len(data))], False, 1, len(data)) == ([chunk], True)
+
+
 def test_a_block_goes_on_behind_its_range(kernel: Kernel) -> None:
     """Up to the limit that its range has: a program may protect a page inside, behind which another range begins with the rest of it. What
     lies beyond the limit is no block, and one that follows is met from the range that it begins in."""
