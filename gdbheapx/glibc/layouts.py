@@ -129,6 +129,8 @@ class Traits(NamedTuple):
     """tcache `next` and fastbin `fd` are stored xor-ed with their own address >> 12 (2.32)."""
     tcache_key: bool
     """The second word of what a thread cache holds is the cache's address, or from 2.34 on a number that all caches share (2.29)."""
+    size_before_flags: bool
+    """free() looks at a chunk's size first, so thread caches take a mapped one whose size is small (2.42)."""
     mmapped_trailer: bool
     """An mmapped chunk's size leaves out 2 words at the end of the mapping (2.43)."""
     info_counts_top: bool
@@ -180,6 +182,7 @@ def find_release_traits(version: Version) -> Traits:
     return Traits(
         safe_linking=version >= (2, 32),
         tcache_key=version >= (2, 29),
+        size_before_flags=version >= (2, 42),
         mmapped_trailer=version >= (2, 43),
         info_counts_top=version >= (2, 31),
         info_subheaps=version >= (2, 27),

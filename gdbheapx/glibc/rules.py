@@ -12,7 +12,7 @@ from gdbheapx.common.ranges import Range, subtract_ranges
 from gdbheapx.common.units import count_noun
 from gdbheapx.glibc import codes, freelists, survey
 from gdbheapx.glibc.arenas import Arena, ArenaWalk, Context, find_reaches, private_mappings, unite_mappings
-from gdbheapx.glibc.layouts import HEAP_INFO, NSMALLBINS, align_chunk, bin_range, fast_size, tcache_range
+from gdbheapx.glibc.layouts import HEAP_INFO, NSMALLBINS, TCACHE_SMALL_BINS, align_chunk, bin_range, fast_size, tcache_range, tcache_size
 from gdbheapx.glibc.plan import find_glibc_code_spans
 from gdbheapx.glibc.records import MmappedTotals
 from gdbheapx.kernel.common.library import ADDRESS_MASK
@@ -124,7 +124,7 @@ RULES: Dict[str, Tuple[ProblemCode, AbortMessages]] = {
     "mmapped-header": (codes.MAPPED_HEADER, _aborts("munmap_chunk(): invalid pointer")),
     "mmapped-as-used": (codes.MAPPED_HEADER, _aborts("double free or corruption (out)")),
     "mmapped-as-small": (codes.MAPPED_HEADER, _aborts("free(): invalid size")),
-    "mmapped-as-wild": (codes.MAPPED_HEADER, _aborts("free(): invalid size", since=(2, 43), before="free(): invalid pointer")),
+    "mmapped-as-wild": (codes.MAPPED_HEADER, _aborts("free(): invalid size", since=(2, 42), before="free(): invalid pointer")),
     "mmapped-flags": (codes.MAPPED_HEADER, _UNNOTICED),
     "mmapped-size": (codes.MAPPED_HEADER, _UNNOTICED),
 }
@@ -662,6 +662,37 @@ class Header(NamedTuple):
     """How many of the offset, the size and the flags are as they must be."""
 
 
+def _read_cached_bytes(context: Context) -> Optional[int]:
+    """Return the size of the smallest mapped chunk that no thread cache takes; None where free() looks at the flags first."""
+    traits = context.glibc.traits
+    if not traits.size_before_flags:
+        return None
+    largest = context.glibc.read_mp(context.target)["tcache_max_bytes"]
+    return largest if traits.mmapped_trailer else min(largest, tcache_size(TCACHE_SMALL_BINS, context.glibc.geometry))
+
+
+def choose_header_rule(
+    prev_size: int, field: int, chunk: int, geometry: api.Geometry, trailer_bytes: int, cached_bytes: Optional[int]
+) -> str:
+    """Return the rule that a mapped chunk's header breaks, by what free() would do with it. `cached_bytes`: as _read_cached_bytes()."""
+    page, size, mem = geometry.page_bytes, field & ~FLAGS, chunk + 2 * geometry.word_bytes
+    is_wild, is_small = chunk > -size & ((1 << 8 * geometry.word_bytes) - 1), size < geometry.min_chunk_bytes
+    if cached_bytes is not None and (is_wild or is_small):
+        return "mmapped-as-wild" if is_wild else "mmapped-as-small"
+    if cached_bytes is not None and size < cached_bytes and field & MMAPPED:
+        return "mmapped-size"
+    if field & MMAPPED:
+        total, inside = prev_size + size + trailer_bytes, mem % page
+        if (chunk - prev_size) % page or total % page or inside & (inside - 1):
+            return "mmapped-header"
+        return "mmapped-size" if field & FLAGS == MMAPPED else "mmapped-flags"
+    if field & NON_MAIN:
+        return "mmapped-flags"
+    if is_wild:
+        return "mmapped-as-wild"
+    return "mmapped-as-small" if is_small or size % geometry.alignment_bytes else "mmapped-as-used"
+
+
 class DamagedHeader:
     """Search for the header that contradicts mp_, which counts mmapped chunks and their bytes. One missing chunk must begin or end where
     a mapping or another chunk does, and has the missing bytes: two of offset, size and flags agree with that, or it exactly fills a place
@@ -672,8 +703,7 @@ class DamagedHeader:
     def __init__(self, context: Context, heaps: Sequence[Range], chunks: api.MmappedChunks, counted: MmappedTotals) -> None:
         self._context, self._there, self._geometry = context, list(chunks), context.glibc.geometry
         self._trailer = 2 * self._geometry.word_bytes if context.glibc.traits.mmapped_trailer else 0
-        # 2.43 caches mmapped chunks as well
-        self._cached_bytes = context.glibc.read_mp(context.target)["tcache_max_bytes"] if self._trailer else 0
+        self._cached_bytes = _read_cached_bytes(context)
         self._missing = (counted.chunks or 0) - len(self._there)
         lost = (counted.bytes or 0) - chunks.bytes
         self._lost = lost - lost % self._geometry.page_bytes if survey.is_ahead(context, counted) else lost
@@ -739,31 +769,10 @@ class DamagedHeader:
                     best = Header(block, place, prev_size, field, total, agrees)
         return best
 
-    def _choose_rule(self, prev_size: int, field: int, chunk: int) -> str:
-        page, geometry = self._geometry.page_bytes, self._geometry
-        size, mem = field & ~FLAGS, chunk + 2 * geometry.word_bytes
-        is_wild = chunk > -size & ((1 << 8 * geometry.word_bytes) - 1)
-        if self._trailer and is_wild:  # 2.43 looks at the size before the flags
-            return "mmapped-as-wild"
-        if geometry.min_chunk_bytes <= size < self._cached_bytes and field & MMAPPED:
-            return "mmapped-size"
-        if field & MMAPPED:
-            total, inside = prev_size + size + self._trailer, mem % page
-            if (chunk - prev_size) % page or total % page or inside & (inside - 1):
-                return "mmapped-header"
-            return "mmapped-size" if field & FLAGS == MMAPPED else "mmapped-flags"
-        if field & NON_MAIN:
-            return "mmapped-flags"
-        if is_wild:
-            return "mmapped-as-wild"
-        if size < geometry.min_chunk_bytes or size % geometry.alignment_bytes:
-            return "mmapped-as-small"
-        return "mmapped-as-used"
-
     def _add_header(self, findings: Findings, header: Header) -> None:
         message = "an mmapped chunk of 0x%x bytes must be here by mp_'s counters and its neighbours; its header has "
         message += "prev_size 0x%x, size 0x%x"
-        rule = self._choose_rule(header.prev_size, header.field, header.chunk)
+        rule = choose_header_rule(header.prev_size, header.field, header.chunk, self._geometry, self._trailer, self._cached_bytes)
         findings.add(rule, header.chunk, message % (header.total, header.prev_size, header.field))
 
     # ---- what is lacking

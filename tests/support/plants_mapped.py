@@ -4,11 +4,12 @@ import platform
 from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 PAGE = 4096
-IS_NEW = tuple(map(int, platform.libc_ver()[1].split("."))) >= (2, 43)
-"""Mapped chunks end two words before their mapping, and free() looks at the size before anything else."""
-TRAILER_BYTES, CACHED_BYTES = (16, 1041) if IS_NEW else (0, 0)
+RELEASE = tuple(map(int, platform.libc_ver()[1].split(".")))
+HAS_TRAILER, IS_SIZE_FIRST = RELEASE >= (2, 43), RELEASE >= (2, 42)
+"""Mapped chunks end two words before their mapping; and free() looks at the size before anything else."""
+TRAILER_BYTES, CACHED_BYTES = 16 if HAS_TRAILER else 0, 1041 if IS_SIZE_FIRST else 0
 SMALL = "free(): invalid size"
-WILD = SMALL if IS_NEW else "free(): invalid pointer"
+WILD = SMALL if IS_SIZE_FIRST else "free(): invalid pointer"
 HEADER, SIZE = "mmapped-header", "mmapped-size"
 INVALID = "munmap_chunk(): invalid pointer"
 
@@ -49,18 +50,19 @@ class Plant(NamedTuple):
 
 PLANTS: Sequence[Plant] = (
     Plant("size zero", lambda one: (one.prev_size, 0), "mmapped-as-wild", WILD),
-    Plant("size zero, flag left", lambda one: (one.prev_size, 2), *(("mmapped-as-wild", WILD) if IS_NEW else (SIZE, None))),
-    Plant("size small", lambda one: (one.prev_size, 0x52), *((SIZE, None) if IS_NEW else (HEADER, INVALID))),
+    Plant("size zero, flag left", lambda one: (one.prev_size, 2), *(("mmapped-as-wild", WILD) if IS_SIZE_FIRST else (SIZE, None))),
+    Plant("size of eight, flag left", lambda one: (one.prev_size, 10), *(("mmapped-as-small", SMALL) if IS_SIZE_FIRST else (HEADER, INVALID))),
+    Plant("size small", lambda one: (one.prev_size, 0x52), *((SIZE, None) if IS_SIZE_FIRST else (HEADER, INVALID))),
     Plant("size of eight, flag cleared", lambda one: (one.prev_size, 8), "mmapped-as-small", SMALL),
     Plant("size of text", lambda one: (one.prev_size, 0x4141414141414141), "mmapped-as-used", "double free or corruption (out)"),
     Plant("size of text, flag left", lambda one: (one.prev_size, 0x4242424242424242), HEADER, INVALID),
-    Plant("size of all ones", lambda one: (one.prev_size, (1 << 64) - 1), *(("mmapped-as-wild", WILD) if IS_NEW else (HEADER, INVALID))),
+    Plant("size of all ones", lambda one: (one.prev_size, (1 << 64) - 1), *(("mmapped-as-wild", WILD) if IS_SIZE_FIRST else (HEADER, INVALID))),
     Plant("size wild", lambda one: (one.prev_size, (1 << 64) - PAGE), "mmapped-as-wild", WILD),
     Plant("size larger by a chunk's unit", lambda one: (one.prev_size, one.field + 16), HEADER, INVALID),
     Plant("size larger by the chunk behind", lambda one: (one.prev_size, one.field + one.next_total), SIZE, None),
     Plant("size larger by a page", lambda one: (one.prev_size, one.field + PAGE), SIZE, None),
     # of glibc 2.43 mp_ may count a page more for 256 remappings (mremap_chunk), which looks the same
-    Plant("size smaller by a page", lambda one: (one.prev_size, one.field - (0 if IS_NEW else PAGE)), SIZE, None),
+    Plant("size smaller by a page", lambda one: (one.prev_size, one.field - (0 if HAS_TRAILER else PAGE)), SIZE, None),
     Plant("size of a terabyte", lambda one: (one.prev_size, one.field + (1 << 40)), SIZE, None),
     Plant("IS_MMAPPED cleared", lambda one: (one.prev_size, one.field & ~2), "mmapped-as-used", "double free or corruption (out)"),
     Plant("PREV_INUSE instead", lambda one: (one.prev_size, one.field & ~2 | 1), "mmapped-as-used", "double free or corruption (out)"),

@@ -13,7 +13,8 @@ from gdbheapx.allocators.session import Session
 from gdbheapx.common.problems import Diagnostic, ProblemCode
 from gdbheapx.glibc import codes, layouts
 from gdbheapx.glibc.arenas import Context, report_arena, tell_unless_changing
-from gdbheapx.glibc.rules import RULES, abort_of
+from gdbheapx.glibc.layouts import make_geometry
+from gdbheapx.glibc.rules import RULES, abort_of, choose_header_rule
 from gdbheapx.inferior import base
 from gdbheapx.inferior.base import Thread
 from gdbheapx.kernel.glibc.records import STATUS_FREE, STATUS_TCACHE, STATUS_USED
@@ -92,8 +93,8 @@ def test_a_held_lock_is_evidence() -> None:
         ("fastbin-unaligned", (2, 42), "malloc(): unaligned fastbin chunk detected"),
         ("fastbin-unaligned", (2, 43), None),
         ("prev-size", (2, 26), "corrupted size vs. prev_size"),
-        ("mmapped-as-wild", (2, 42), "free(): invalid pointer"),
-        ("mmapped-as-wild", (2, 43), "free(): invalid size"),
+        ("mmapped-as-wild", (2, 41), "free(): invalid pointer"),
+        ("mmapped-as-wild", (2, 42), "free(): invalid size"),
         ("smallbin-head", (2, 41), "free(): chunks in smallbin corrupted"),
         ("prev-size", None, "corrupted size vs. prev_size"),
         ("fastbin-unaligned", None, "malloc(): unaligned fastbin chunk detected"),
@@ -103,6 +104,25 @@ def test_a_held_lock_is_evidence() -> None:
 def test_messages_are_those_of_the_release(rule: str, release: Any, text: object) -> None:
     """malloc's own words; None where that release does not notice."""
     assert abort_of(rule, release) == text
+
+
+@pytest.mark.parametrize(
+    "field, of_flags, of_size",
+    [
+        (2, "mmapped-size", "mmapped-as-wild"),
+        (8 | 2, "mmapped-header", "mmapped-as-small"),
+        (0x30 | 2, "mmapped-header", "mmapped-size"),
+        (0x410 | 2, "mmapped-header", "mmapped-size"),
+        (0x420 | 2, "mmapped-header", "mmapped-header"),
+        (8, "mmapped-as-small", "mmapped-as-small"),
+        (0x1000, "mmapped-as-used", "mmapped-as-used"),
+        ((1 << 64) - 1, "mmapped-header", "mmapped-as-wild"),
+    ],
+)
+def test_what_free_looks_at_first_decides_what_a_damaged_header_breaks(field: int, of_flags: str, of_size: str) -> None:
+    """Up to 2.41 the flags, then the size, by which a thread cache may take a mapped chunk: as programs ended under 2.41 and 2.42."""
+    geometry = make_geometry(8, 16, 4096, True)
+    assert [choose_header_rule(0, field, 0x7F0000000000, geometry, 0, cached) for cached in (None, 1041)] == [of_flags, of_size]
 
 
 def test_every_rule_has_a_code() -> None:
