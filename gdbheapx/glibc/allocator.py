@@ -15,6 +15,7 @@ from gdbheapx.glibc.help import TRIM
 from gdbheapx.glibc.layouts import usable_bytes
 from gdbheapx.glibc.records import MOST_MERGED, ArenaTotals, BinRow, MmappedTotals
 from gdbheapx.glibc.text import sum_glibc_arenas
+from gdbheapx.inferior.base import Target
 from gdbheapx.kernel.blocks import stream
 from gdbheapx.kernel.common.in_ram import UNKNOWN
 from gdbheapx.kernel.common.library import histogram_bounds, histogram_class
@@ -112,9 +113,9 @@ class GlibcMalloc(AllocatorInstance):
             self.info, *known, *more, self.most_cached_bytes(), self._free_pages, ended, by_default, self._zero_huge_bytes, fixed
         )
 
-    def _free_pages(self) -> List[Range]:
-        """Return whole pages inside free chunks (malloc.c: mtrim), and those that systrim gives back."""
-        tops = [survey.predict_systrim(self.context, walk) for walk in self.survey().walks]
+    def _free_pages(self, pad: int = 0) -> List[Range]:
+        """Return whole pages inside free chunks (malloc.c: mtrim), and those that systrim(pad) gives back."""
+        tops = [survey.predict_systrim(self.context, walk, pad) for walk in self.survey().walks]
         return sorted([*survey.list_free_pages(self.context, self.survey().walks), *(top for top in tops if top is not None)])
 
     def _zero_huge_bytes(self) -> Optional[int]:
@@ -169,7 +170,9 @@ class GlibcMalloc(AllocatorInstance):
 
         walks = [(walk, walk.total()) for walk in self.survey().walks]
         arenas = [survey.predict_trim(self.context, walk, total, portion.pad_bytes) for walk, total in walks if total is not None]
-        return predict_malloc_trim(arenas, self.context.target.kind == "live")
+        has_holes = _has_holes(self.context.target)
+        dumped = self._most_resident_bytes(self._free_pages(portion.pad_bytes)) if has_holes else None
+        return predict_malloc_trim(arenas, self.context.target.kind == "live", dumped)
 
     def return_plan(self, portion: "Portion") -> "Trim":
         """A malloc_trim(pad)."""
@@ -318,10 +321,10 @@ class GlibcMalloc(AllocatorInstance):
             tops = [span for walk in walks for span in survey.list_top_pages(self.context, walk)]
             pages = survey.list_free_pages(self.context, walks)
             whole = sorted([*pages, *tops])
-            resident = self._resident_bytes(whole)
+            resident = self._most_resident_bytes(whole)
             free -= sum(end - start for start, end in whole) - resident if resident is not None else 0
             merged = sorted([*(span for span in pages if span[1] - span[0] <= most), *tops])
-            known = self._resident_bytes([(start, end) for start, end in merged if end - start >= FIXED_BYTES])
+            known = self._most_resident_bytes([(start, end) for start, end in merged if end - start >= FIXED_BYTES])
             large = large if known is None else known
         step = page * (page // 8)  # what one entry of the page table's second level maps
         present = [span for claim in self.claims() for span in target.present_ranges(claim.start, claim.end)]
@@ -346,6 +349,13 @@ class GlibcMalloc(AllocatorInstance):
 
     def _resident_bytes(self, spans: Sequence[Range]) -> Optional[int]:
         return (self.context.ram.of(spans, False) or UNKNOWN).resident_bytes if spans else 0
+
+    def _most_resident_bytes(self, spans: Sequence[Range]) -> Optional[int]:
+        """The same; of a core that has a hole for each page that was not in memory those in its file, of which some may have been in swap."""
+        target = self.context.target
+        if not _has_holes(target):
+            return self._resident_bytes(spans)
+        return sum(end - start for start, end in target.data_ranges(spans) or ())
 
     def requests(self) -> "List[Requests]":
         """Return the requests that made the chunks in use, by size."""
@@ -410,3 +420,9 @@ class GlibcMalloc(AllocatorInstance):
     def mp(self) -> LayoutView:
         """`mp_`."""
         return self.glibc.read_mp(self.context.target)
+
+
+def _has_holes(target: Target) -> bool:
+    """Return True for a whole core with a hole for each page that was not in memory (fs/coredump.c: dump_user_range)."""
+    use = target.memory_use() if target.kind == "core" and target.lost_bytes() == 0 else None
+    return use is not None and use.tells_untouched

@@ -63,12 +63,12 @@ def has_aborted(target: Target, module: Module) -> bool:
 DONTNEED = 4
 
 
-def predict_malloc_trim(arenas: Sequence[ArenaTrim], is_live: bool) -> DryRun:
-    """Return the prediction for all arenas together."""
+def predict_malloc_trim(arenas: Sequence[ArenaTrim], is_live: bool, dumped_bytes: Optional[int]) -> DryRun:
+    """Return the prediction for all arenas together. `dumped_bytes`: what of it a core has; None if that is not known."""
     resident, exclusive = add_values(row.resident_bytes for row in arenas), add_values(row.exclusive_bytes for row in arenas)
     predicted = Predicted(sum(row.bytes for row in arenas), resident, exclusive)
     columns = [column for column in columns_of(ArenaTrim) if resident is not None or column.field != "resident_bytes"]
-    return DryRun(TRIM, predicted, arenas, ColumnsTable(columns, arenas), is_live, also=())
+    return DryRun(TRIM, predicted, arenas, ColumnsTable(columns, arenas), is_live, also=(), dumped_bytes=dumped_bytes)
 
 
 class Trim(Plan):

@@ -454,6 +454,9 @@ def _make_hint(code: str, sums: GlibcVerdictFigures, case: verdict.HeapCase) -> 
     if 2 * sums.hugetlb_bytes > (sums.taken_bytes or 0):
         return make_sentence("no trim returns pages of hugetlbfs; malloc_trim(0) would return %s of other pages", SentenceSize(total))
     if sums.is_core:
+        if total and sums.reclaimable_taken_bytes is not None:
+            what = "malloc_trim(0) would have returned %s, %s of it in the core"
+            return make_sentence(what, SentenceSize(total), SentenceSize(sums.reclaimable_taken_bytes))
         unknown = "; how much of that was in RAM is not in the core" if total else ""
         return make_sentence("malloc_trim(0) would have returned %s%s", SentenceSize(total), unknown)
     if resident is not None and 20 * resident < total:

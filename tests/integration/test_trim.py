@@ -8,6 +8,9 @@ from typing import Any, Dict, List, Tuple
 
 import pytest
 
+from gdbheapx.common import addon_loader
+from gdbheapx.common.units import format_size
+from tests.support import kernelcore
 from tests.support.jemallocs import library as jemalloc
 from tests.support.processes import Process, Stage
 from tests.support.tool import answers, heapx
@@ -143,3 +146,20 @@ def test_malloc_is_another_allocators(stage: Stage, live: str, words: Tuple[str,
     process = stage.start("trimmer", "main", env={"LD_PRELOAD": str(jemalloc())})
     outcome = heapx(process.target(live), *words)
     assert outcome.code == 1 and "jemalloc owns malloc here" in outcome.stderr and "purge" in outcome.stderr
+
+
+def test_a_core_shows_what_of_it_was_in_memory(stage: Stage) -> None:
+    """The kernel leaves a hole for each page that was not there: the file has as much of what a trim would return as was in RAM, and
+    what-if takes no more for free."""
+    if kernelcore.reason():
+        pytest.skip(kernelcore.reason() or "")
+    process = stage.start("trimmer", "untouched")
+    dry = heapx(process.target("live"), "trim", "--dry-run", "--json").data
+    assert dry["predicted_resident_bytes"] < dry["predicted_bytes"]
+    text = heapx(process.target("core"), "trim", "--dry-run").stdout.decode()
+    assert " to the OS, %s of it in the core; only the live process" % format_size(dry["predicted_resident_bytes"]) in text
+    if addon_loader.has_capability("settings"):
+        (restart,) = [one for one in heapx(process.target("core"), "what-if", "--json").data["settings"] if one["code"] == "restart"]
+        free = sum(dry["predicted_%sbytes" % which] * sign for which, sign in (("", -1), ("resident_", 1)))
+        totals = heapx(process.target("core"), "arenas", "--json").data["totals"]["glibc"]
+        assert restart["acts_on_bytes"] == free + sum(totals[name] for name in ("free_bytes", "fast_bytes", "tcache_bytes", "top_bytes"))

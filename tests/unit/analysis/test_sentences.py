@@ -102,6 +102,7 @@ GLIBC = {
     "a core that lacks free pages": Case(
         on_glibc(is_core=True, reclaimable_taken_bytes=0, taken_bytes=60 * MB), [codes.IN_USE], ["50.0 MiB of 60.0 MiB (83 %)", "40.0 MiB more are free and not in the core"]
     ),
+    "a core that shows its holes": Case(on_glibc(is_core=True, reclaimable_taken_bytes=30 * MB), [codes.FREED_AND_HELD], ["would have returned 40.0 MiB, 30.0 MiB of it in the core"]),
     "a core": Case(on_glibc(is_core=True), [codes.FREED_AND_HELD], ["would have returned 40.0 MiB; how much of that was in RAM"]),
     "arenas left behind": Case(
         on_glibc(system_bytes=204 * MB, used_bytes=MB, free_bytes=203 * MB, fast_bytes=175 * MB, fast_chunks=1600000, reclaimable_bytes=9 * MB, reclaimable_resident_bytes=9 * MB, left_arenas=15, left_bytes=190 * MB, arenas=16),
