@@ -3,7 +3,7 @@
 A text of a setting is here alone: what has no case is advised nowhere.
 """
 
-from typing import Collection, List, NamedTuple
+from typing import Collection, NamedTuple
 
 from gdbheapx.common import findings as codes
 
@@ -186,9 +186,3 @@ def saved_percent(setting: Setting, causes: Collection[str]) -> int:
     """The most that it saved of RSS where one of these kept the memory; 0: nothing worth it, or never tried."""
     found = [case.saved_percent for case in CASES if case.setting == setting.text and case.cause in causes]
     return max((one for one in found if one >= LEAST_SHARE), default=0)
-
-
-def find_helping_settings(causes: Collection[str], among: Collection[Setting]) -> List[Setting]:
-    """Return the settings measured to help against one of these causes, those that saved most first, then those that harm least."""
-    weighed = {one: saved_percent(one, causes) for one in among}
-    return sorted((one for one in among if weighed[one]), key=lambda one: (-weighed[one], one.harm))

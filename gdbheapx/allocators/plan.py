@@ -115,9 +115,10 @@ class DryRun(NamedTuple):
             elif (predicted.bytes if predicted.resident_bytes is None else predicted.resident_bytes) != 0:
                 end = "nothing was called; to do it: %s" % own if self.is_live else "only the live process can return it (%s)" % what
             more = say_resident(predicted.resident_bytes, predicted.exclusive_bytes)
-            if not self.is_live and predicted.bytes:
-                known = self.dumped_bytes is not None
-                more = make_cells(", %s of it in the core", SentenceSize(self.dumped_bytes)) if known else make_cells(", in RAM or not")
+            if self.dumped_bytes is not None:
+                more = make_cells(", %s of it in the core", SentenceSize(self.dumped_bytes))
+            elif not self.is_live and predicted.bytes:
+                more = make_cells(", in RAM or not")
             yield make_cells("%s would return %s to the OS%s; %s", what, SentenceSize(predicted.bytes), more, end)
         if self.unreached is not None:
             yield self.unreached

@@ -95,12 +95,7 @@ class HeapContext(NamedTuple):
 
     def anew(self, report: PartialSink) -> "HeapContext":
         """Return a context for a second reading of the same process, independent of the first."""
-        return heap_context(self.target, self.kernel, self.budget, report)
-
-
-def heap_context(target: Target, kernel: Kernel, budget: Budget, report: PartialSink) -> HeapContext:
-    """Make a context for a reading of its own."""
-    return HeapContext(target, kernel, budget, report, Ram(target, kernel))
+        return HeapContext(self.target, self.kernel, self.budget, report, Ram(self.target, self.kernel))
 
 
 class AllocatorPart(NamedTuple):

@@ -101,16 +101,21 @@ class GlibcMalloc(AllocatorInstance):
         from gdbheapx.glibc.plan import has_aborted
         from gdbheapx.glibc.records import GlibcFacts
 
-        known = self.arenas(), self.totals(), self.histogram(), self.claims()
-        asks = self.asks_for_huge_pages()
-        more = self._read_setting("trim_threshold"), asks, self._list_tops(), self.survey().are_all_arenas
-        ended = has_aborted(self.context.target, self.glibc.module)
-        # by default: releases with mp_.thp_mode can ask although no tunable of the environment says so (thp_init, DEFAULT_THP_PAGESIZE)
-        by_default = asks and self._read_setting("thp_mode") is not None
-        by_default = by_default and "glibc.malloc.hugetlb" not in (self.context.target.environment_variable("GLIBC_TUNABLES") or "")
-        fixed = bool(self._read_setting("no_dyn_threshold"))
+        target, asks = self.context.target, self.asks_for_huge_pages()
+        is_default = "glibc.malloc.hugetlb" not in (target.environment_variable("GLIBC_TUNABLES") or "")
         return GlibcFacts(
-            self.info, *known, *more, self.most_cached_bytes(), self._free_pages, ended, by_default, self._zero_huge_bytes, fixed
+            *(self.info, self.arenas(), self.totals(), self.histogram(), self.claims()),
+            trim_threshold_bytes=self._read_setting("trim_threshold"),
+            asks_for_huge_pages=asks,
+            tops=self._list_tops(),
+            are_all_arenas=self.survey().are_all_arenas,
+            most_cached_bytes=self.most_cached_bytes(),
+            free_pages=self._free_pages,
+            has_aborted=has_aborted(target, self.glibc.module),
+            # releases with mp_.thp_mode can ask although no tunable of the environment says so (thp_init, DEFAULT_THP_PAGESIZE)
+            asks_by_default=asks and is_default and self._read_setting("thp_mode") is not None,
+            zero_huge_bytes=self._zero_huge_bytes,
+            are_thresholds_fixed=bool(self._read_setting("no_dyn_threshold")),
         )
 
     def _free_pages(self, pad: int = 0) -> List[Range]:
@@ -182,7 +187,7 @@ class GlibcMalloc(AllocatorInstance):
 
     def block_at(self, address: int) -> Optional["AllocatorPlace"]:
         """The chunk that holds the address, and its neighbours."""
-        return survey.Locator(self.context, self.shape, self.survey, address).locate()
+        return survey.Locator(self.context, self.shape, self.survey, self.mmapped, address).locate()
 
     def rules(self) -> Iterator["BrokenRule"]:
         """Every place that breaks a rule of malloc's."""
@@ -351,7 +356,7 @@ class GlibcMalloc(AllocatorInstance):
         return (self.context.ram.of(spans, False) or UNKNOWN).resident_bytes if spans else 0
 
     def _most_resident_bytes(self, spans: Sequence[Range]) -> Optional[int]:
-        """The same; of a core that has a hole for each page that was not in memory those in its file, of which some may have been in swap."""
+        """Return what of these sorted spans is in RAM; of a core with holes what its file has, of which some may have been in swap."""
         target = self.context.target
         if not _has_holes(target):
             return self._resident_bytes(spans)
@@ -391,7 +396,7 @@ class GlibcMalloc(AllocatorInstance):
             own = caches.lists(cache)
             chunks, sums = followed.counts[own.start : own.stop], followed.bytes[own.start : own.stop]
             is_cut = CUT in followed.problems[own.start : own.stop]
-            known = cache.known and not is_cut
+            known = cache.trouble is None and not is_cut
             bytes_ = [count * size if size is not None else total for count, size, total in zip(chunks, caches.sizes, sums)]
             row = ThreadCache(
                 allocator=self.glibc.id,

@@ -84,7 +84,7 @@ class Glibc(NamedTuple):
     @property
     def unlisted(self) -> Optional[str]:
         """Return a warning for a release newer than any that was tried, or None."""
-        if self.version is None or self.version <= layouts.NEWEST_TRIED:
+        if not layouts.is_newer(self.version, layouts.NEWEST_TRIED):
             return None
         newest = "glibc %s is newer than %d.%d, the newest tested" % (self.version_text, *layouts.NEWEST_TRIED)
         return newest + ": where debug information is missing, gdbheapx assumes that nothing has changed"

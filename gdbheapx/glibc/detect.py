@@ -267,7 +267,7 @@ def _choose_layouts(
     own = pack.types if pack is not None else None
     if arena.source == "debug-info":
         own = target.types(arena, STRUCTS, (), (), "")
-    elif pack is None and version is not None and version > layouts.NEWEST_READ:  # tables are quicker, and do not know it
+    elif pack is None and layouts.is_newer(version, layouts.NEWEST_READ):  # tables are quicker, and do not know it
         near = target.function(arena.module, "malloc")
         own = target.types(near, STRUCTS, (), (), "") if near is not None else None
     types, all_own = TypeSet(), True

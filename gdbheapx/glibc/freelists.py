@@ -227,12 +227,12 @@ class Cache(NamedTuple):
     """thread_arena: address of a malloc_state; 0 if the thread is attached to none; None if it is not known."""
     first: Optional[int] = None
     """Number of the first of its lists among those asked for, one for each bin; None if it has none, or they are not known."""
-    known: bool = True
-    """It was read, or it is certain that the thread has none."""
+    trouble: "Optional[CacheTrouble]" = None
+    """None: it was read, or it is certain that the thread has none. With an address the thread has, or had, a cache all the same."""
 
 
-CacheTrouble = Tuple[Optional[int], str, bool]
-"""Why a thread's cache is not known: (address, reason, whether the thread surely has or had one)."""
+CacheTrouble = Tuple[Optional[int], str]
+"""(address, reason) why a cache is not known."""
 
 
 class Caches(NamedTuple):
@@ -276,22 +276,24 @@ def _read_cache_counts(context: Context, record: LayoutView) -> Sequence[int]:
 
 
 def _find_cache(
-    context: Context, pointers: ThreadLocal, thread: Thread, owners: Dict[int, int]
+    context: Context, pointers: Optional[ThreadLocal], thread: Thread, owners: Dict[int, int]
 ) -> Tuple[Optional[int], Optional[LayoutView], Optional[CacheTrouble]]:
-    """Return the address of a thread's cache, its struct, and why it is not known. `owners`: the thread of each cache so far."""
-    place = pointers.addresses.get(thread.lwp)
+    """Return the address of a thread's cache, its struct, and why it is not known. `pointers`: None if they cannot be found. `owners`: the
+    thread of each cache so far.
+    """
+    place = pointers.addresses.get(thread.lwp) if pointers is not None else None
     if place is None:
-        why = pointers.unknown.get(thread.lwp)
-        return None, None, None if why is None else (None, why, False)
+        why = "cannot find its thread-local storage" if pointers is None else pointers.unknown.get(thread.lwp)
+        return None, None, None if why is None else (None, why)
     address = _read_pointer(context.target, place)
     if address is None:
-        return None, None, (place, "cannot read its thread-local storage", False)
+        return None, None, (place, "cannot read its thread-local storage")
     if not address or (context.glibc.traits.mmapped_trailer and is_within(context.target.file_ranges(), address)):
         return None, None, None  # 2.43: &__tcache_dummy, an empty read-only stand-in inside libc
     if owners.setdefault(address, thread.lwp) != thread.lwp:
-        return address, None, (place, "its tcache is the one of thread %d" % owners[address], True)
+        return address, None, (place, "its tcache is the one of thread %d" % owners[address])
     record, why = _read_cache(context, address)
-    return address, record, None if record is not None else (address, why, True)
+    return address, record, None if record is not None else (address, why)
 
 
 def _read_pointer(target: Target, address: int) -> Optional[int]:
@@ -315,39 +317,32 @@ def read_caches(lists: FreeLists, arenas: Sequence[Arena]) -> Caches:
         context.report(problems.THREAD_LOCALS_UNREADABLE, None, message, "see " + hint_command("doctor"))
     expected, owners = array("Q"), {}  # type: Any, Dict[int, int]
     caches: List[Cache] = []
-    troubles: Dict[int, CacheTrouble] = {}
     for thread in threads:
         if context.budget.expired():
             break
-        arena, address, first, is_known = None, None, None, not has_caches
+        arena = first = None
         if attached is not None:
             place = attached.addresses.get(thread.lwp)
             arena = _read_pointer(target, place) if place is not None else None if thread.lwp in attached.unknown else 0
-        if pointers is not None:
-            address, record, trouble = _find_cache(context, pointers, thread, owners)
-            is_known = trouble is None
-            if trouble is not None:
-                troubles[thread.lwp] = trouble
-            if record is not None:
-                heads = record.numbers("entries")
-                first = lists.add(api.TCACHE, heads[: layouts.TCACHE_SMALL_BINS], layouts.MAX_TCACHE_COUNT)
-                lists.add(api.TCACHE_SIZED, heads[layouts.TCACHE_SMALL_BINS :], layouts.MAX_TCACHE_COUNT)
-                expected.extend(_read_cache_counts(context, record))
-        caches.append(Cache(thread, address, arena, first, is_known))
+        address, record, trouble = _find_cache(context, pointers, thread, owners) if has_caches else (None, None, None)
+        if record is not None:
+            heads = record.numbers("entries")
+            first = lists.add(api.TCACHE, heads[: layouts.TCACHE_SMALL_BINS], layouts.MAX_TCACHE_COUNT)
+            lists.add(api.TCACHE_SIZED, heads[layouts.TCACHE_SMALL_BINS :], layouts.MAX_TCACHE_COUNT)
+            expected.extend(_read_cache_counts(context, record))
+        caches.append(Cache(thread, address, arena, first, trouble))
     known = not has_caches
     if len(caches) < len(threads):
         message = "not all thread caches were read: %s" % context.budget.reason
         context.report(codes.CACHES_CUT, None, message, "chunks in the others count as used")
     elif pointers is not None:
-        caches, known = _settle_caches(context, arenas, caches, troubles)
+        caches, known = _settle_caches(context, arenas, caches)
     bins = glibc.tcache.members["entries"].count if glibc.tcache is not None else 0
     sizes = [layouts.tcache_size(index, glibc.geometry) if index < layouts.TCACHE_SMALL_BINS else None for index in range(bins)]
     return Caches(caches, known, sizes, expected if len(expected) == len(lists) else array("Q"))
 
 
-def _settle_caches(
-    context: Context, arenas: Sequence[Arena], caches: List[Cache], troubles: Dict[int, CacheTrouble]
-) -> Tuple[List[Cache], bool]:
+def _settle_caches(context: Context, arenas: Sequence[Arena], caches: List[Cache]) -> Tuple[List[Cache], bool]:
     """Return the caches, and whether all are known; what is not known is reported.
 
     The arenas count the threads that are attached to them: whether a thread whose cache was not found has one follows from that.
@@ -356,15 +351,16 @@ def _settle_caches(
     own = context._replace(report=make_collector(complaints))
     missing = {arena.address: arena.state.get("attached_threads") or 0 for arena in arenas}
     for cache in caches:
-        if cache.arena in missing and (cache.known or cache.address):
+        if cache.arena in missing and (cache.trouble is None or cache.address):
             missing[cache.arena] -= 1
     missing_threads = sum(count for count in missing.values() if count > 0)
-    is_attached_known = all(cache.arena is not None for cache in caches if cache.known)
-    if troubles and (not is_attached_known or missing_threads or any(is_sure for _, _, is_sure in troubles.values())):
+    is_attached_known = all(cache.arena is not None for cache in caches if cache.trouble is None)
+    troubles = [(cache.thread, cache.trouble) for cache in caches if cache.trouble is not None]
+    if troubles and (not is_attached_known or missing_threads or any(cache.address for cache in caches if cache.trouble is not None)):
         _report_troubles(own, troubles)
         known = False
     else:
-        caches = [cache if cache.known else cache._replace(address=None, arena=0, known=True) for cache in caches]
+        caches = [cache if cache.trouble is None else Cache(cache.thread, None, 0) for cache in caches]
         unattached = sum(1 for cache in caches if cache.arena == 0 and not cache.address)
         # these may be on their way in or out, and have no cache then
         known = not is_attached_known or missing_threads <= unattached
@@ -378,14 +374,13 @@ def _settle_caches(
     return caches, known
 
 
-def _report_troubles(context: Context, troubles: Dict[int, CacheTrouble]) -> None:
+def _report_troubles(context: Context, troubles: Sequence[Tuple[Thread, CacheTrouble]]) -> None:
     target = context.target
-    pointers = {thread.lwp: thread.thread_pointer for thread in target.threads()}
-    for lwp, (where, why, _) in list(troubles.items())[:MAX_REPORTED]:
-        pointer = pointers[lwp] if target.kind == "core" else None
+    for thread, (where, why) in troubles[:MAX_REPORTED]:
+        pointer = thread.thread_pointer if target.kind == "core" else None
         # the control block lies on top of the stack, in one mapping with it
         hint = NOT_DUMPED if pointer and not target.read_prefix(pointer, 1) else "chunks in its cache count as used"
-        context.report(codes.CACHE_UNKNOWN, where, "thread %d: %s" % (lwp, why), hint)
+        context.report(codes.CACHE_UNKNOWN, where, "thread %d: %s" % (thread.lwp, why), hint)
     if len(troubles) > MAX_REPORTED:
         message = "the caches of %s are unknown" % count_noun(len(troubles) - MAX_REPORTED, "more thread")
         context.report(codes.CACHE_UNKNOWN, None, message, "chunks in them count as used")
@@ -491,7 +486,7 @@ def read_singles(context: Context, arenas: Sequence[Arena], walks: Sequence[Aren
     lists = FreeLists(context)
     caches = read_caches(lists, arenas)
     fast = [ask_lists(lists, walk.arena, api.FAST) for walk in walks]
-    structs = {cache.address - 2 * context.glibc.geometry.word_bytes for cache in caches.caches if cache.address and cache.known}
+    structs = {cache.address - 2 * context.glibc.geometry.word_bytes for cache in caches.caches if cache.address and cache.trouble is None}
     lists.also.extend(chunk | api.SPECIAL_TCACHE_STRUCT for chunk in structs if chunk > 0 and not chunk & KIND_BITS)
     followed = lists.follow(collect=True)
     check_cache_lists(context, caches, followed)

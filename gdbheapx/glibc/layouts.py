@@ -144,6 +144,11 @@ class Traits(NamedTuple):
     """heap_max_size() is 4 * mp_.hp_pagesize where that is set (2.35 to 2.41)."""
 
 
+def is_newer(version: Optional[Version], than: Version) -> bool:
+    """Return True if a release is known to be newer than another."""
+    return version is not None and version > than
+
+
 def find_version_row(version: Version) -> Version:
     """The row that has a release's layouts."""
     return min((row for row in ROWS if row >= version), default=ROWS[0])

@@ -12,13 +12,12 @@ from gdbheapx.common.budget import Budget
 from gdbheapx.common.columns import add_values
 from gdbheapx.common.errors import HeapxError, UnreadableMemory
 from gdbheapx.common.model import AllocatorInfo
-from gdbheapx.glibc.arenas import MAX_ARENAS, Arena, Glibc, read_ring
+from gdbheapx.glibc.arenas import Arena, Glibc, read_ring
 from gdbheapx.glibc.freelists import head_address, list_used_bins, most_chunks
-from gdbheapx.glibc.layouts import MALLOC_STATE, fast_size
+from gdbheapx.glibc.layouts import fast_size
 from gdbheapx.inferior.base import ProcessSource
 from gdbheapx.kernel.glibc.records import BIN, CUT, FAST, NativeFreeLists, NativeRules
 from gdbheapx.kernel.glibc.walkers import ChunkWalker
-from gdbheapx.layout.view import LayoutView
 
 FIGURES = (
     Figure("arenas", "arenas", "arenas that the process has", is_shown=False),
@@ -33,8 +32,6 @@ TOLERATED_OF_SYSTEM = 1000
 """Or by one part in so many of what all arenas have: of little that is free a few chunks are more than 2 %, and do not matter."""
 LIST_TRIES, MOST_BROKEN = 8, 4
 """How often a list is followed that changes meanwhile; and how many may never hold, which count as far as they were followed."""
-NEW_RING = 16
-"""Samples after which the whole ring is read again."""
 
 
 class GlibcMeter:
@@ -47,9 +44,6 @@ class GlibcMeter:
         self._source = around.target.bulk_source()
         if isinstance(self._source, ProcessSource):  # what is untouched now may be touched at the next sample
             self._source = self._source._replace(untouched_zero=())
-        self._size_bytes = glibc.types.size_bytes(MALLOC_STATE.name)
-        self._addresses: List[int] = []
-        self._age = 0
 
     @property
     def info(self) -> AllocatorInfo:
@@ -58,7 +52,8 @@ class GlibcMeter:
 
     def read(self, walk_seconds: float) -> Reading:
         """The counters now."""
-        arenas = self._read_arenas()
+        # a ring that contradicts itself is read again at the next sample
+        arenas = read_ring(self.around.target, self.glibc, lambda *complaint: None)
         if not arenas:
             return make_empty_reading(FIGURES)
         system = sum(arena.state["system_mem"] for arena in arenas)
@@ -70,33 +65,6 @@ class GlibcMeter:
         used = None if held is None or kept is None or kept > held else held - kept
         kept = kept if used is not None else None
         return Reading((len(arenas), system, top, mapped, free), held, used, kept, system, system - (top or 0), mapped)
-
-    def _read_arenas(self) -> List[Arena]:
-        """Return all arenas in their present state, empty if they cannot be read. The ring is followed again where it has changed, and
-        periodically.
-        """
-        self._age += 1
-        arenas = self._reread_known() if self._addresses and self._age % NEW_RING else []
-        if not arenas:
-            arenas = read_ring(
-                self.around.target, self.glibc, lambda *complaint: None
-            )  # what contradicts itself is read again at the next sample
-            self._addresses = [arena.address for arena in arenas]
-        return arenas
-
-    def _reread_known(self) -> List[Arena]:
-        """Return the arenas that are known, if there are no others by now: a new one is linked after main_arena (arena.c:
-        _int_new_arena).
-        """
-        target, types, main = self.around.target, self.glibc.types, self.glibc.main_arena.address
-        arenas: List[Arena] = []
-        for index, address in enumerate(self._addresses):
-            data = target.read_prefix(address, self._size_bytes)
-            if len(data) < self._size_bytes:
-                return []
-            arenas.append(Arena(index, address, address == main, LayoutView(types, MALLOC_STATE.name, address, data, target.little_endian)))
-        after = [arena.state["next"] for arena in arenas]
-        return arenas if len(arenas) <= MAX_ARENAS and after == [*self._addresses[1:], main] else []
 
     def _read_top(self, arena: Arena) -> Optional[int]:
         """Return the size of an arena's top chunk, if `top` does not move while it is read; else None. Its P bit is always set (malloc.c:

@@ -576,24 +576,26 @@ MOST_ENTRIES = 65536
 
 
 class Locator:
-    """Search for one address. `survey` returns the walk over everything, asked only if nothing cheaper decides."""
+    """Search for one address. `survey` returns the walk over everything, `mapped` all mmapped chunks, asked if nothing cheaper decides."""
 
-    def __init__(self, context: arenas.Context, shape: BlockShape, survey: Callable[[], Survey], address: int) -> None:
+    def __init__(
+        self, context: arenas.Context, shape: BlockShape, survey: Callable[[], Survey], mapped: Callable[[], MmappedChunks], address: int
+    ) -> None:
         self._diagnostics: List[Diagnostic] = []
         self._around, self._context = context, context._replace(report=make_collector(self._diagnostics))
-        self._glibc, self._shape, self._survey, self._address = context.glibc, shape, survey, address
+        self._glibc, self._shape, self._survey, self._mapped, self._address = context.glibc, shape, survey, mapped, address
 
     def locate(self) -> Optional[AllocatorPlace]:
         """Return where the address lies in this malloc's memory, or None."""
         try:
             ring, heap_max = find_arenas(self._context)
-            arena, region, part = self._find_run(ring, heap_max) or (None, None, None)
-            if arena is not None and part is not None and region is None:
-                return self._make_empty_place(arena, part)
+            run = self._find_run(ring, heap_max)
+            if run is not None and run[1] is None:
+                return self._make_empty_place(run[0], run[2])
             walks = [arenas.ArenaWalk(arena, self._context.report) for arena in ring]
             singles = freelists.read_singles(self._context, ring, walks, heap_max)
-            place = self._find_in_region(singles, region, arena, part) if region is not None and arena is not None else None
-            return place or self._find_in_survey(singles) or self._find_mapped(singles, ring, heap_max)
+            place = self._find_in_region(singles, *run) if run is not None else None
+            return place or self._find_in_survey(singles) or self._find_mapped(singles)
         except UnreadableMemory:
             return None
         finally:
@@ -604,7 +606,7 @@ class Locator:
     def _make_empty_place(self, arena: arenas.Arena, part: AddressPart) -> AllocatorPlace:
         return AllocatorPlace(self._glibc.id, arena.index, None, None, None, None, None, [part])
 
-    def _find_run(self, ring: Sequence[arenas.Arena], heap_max: int) -> Optional[Tuple[arenas.Arena, Optional[api.Region], AddressPart]]:
+    def _find_run(self, ring: Sequence[arenas.Arena], heap_max: int) -> Optional[Tuple[arenas.Arena, Optional[Region], AddressPart]]:
         """Return the run of chunks that holds the address, by the address alone: a malloc_state, the heap of a thread arena that begins at
         its multiple of HEAP_MAX_SIZE, or the main arena's run from brk. The region is None before the first chunk, or after the last.
         """
@@ -632,8 +634,10 @@ class Locator:
         return None
 
     def _find_in_region(
-        self, singles: freelists.Singles, region: api.Region, arena: arenas.Arena, part: Optional[AddressPart]
+        self, singles: freelists.Singles, arena: arenas.Arena, region: Optional[Region], part: Optional[AddressPart] = None
     ) -> Optional[AllocatorPlace]:
+        if region is None:
+            return None
         near = max(region.begin, self._address - NEAR_BYTES)
         for start in (near, 0) if near > region.begin else (0,):
             listed = [api.NativeListed(region, arena.index)]
@@ -654,7 +658,7 @@ class Locator:
             return None
         for walk in survey.walks:
             for region, _ in sorted(walk.runs, key=lambda run: run[0].begin, reverse=True):
-                found = self._find_in_region(singles, region, walk.arena, None) if region.begin <= address < region.end else None
+                found = self._find_in_region(singles, walk.arena, region) if region.begin <= address < region.end else None
                 if found is not None:
                     return found
         page = self._glibc.geometry.page_bytes
@@ -665,11 +669,9 @@ class Locator:
                     return self._make_empty_place(walk.arena, _make_part("damaged", message, start, end))
         return None
 
-    def _find_mapped(self, singles: freelists.Singles, ring: Sequence[arenas.Arena], heap_max: int) -> Optional[AllocatorPlace]:
+    def _find_mapped(self, singles: freelists.Singles) -> Optional[AllocatorPlace]:
         """Locate the address in a chunk with a mapping of its own."""
-        heaps = {arena.top & -heap_max for arena in ring if not arena.is_main and arena.top}
-        taken = sorted((heap, heap + heap_max) for heap in heaps)
-        for chunk in find_mmapped_chunks(self._context, taken, read_mmapped_counters(self._context))[0]:
+        for chunk in self._mapped():
             start, end = chunk.block_start, chunk.block_start + chunk.total_bytes
             if start <= self._address < end:
                 kind = api.STATUS_MAPPED_TCACHE if chunk.chunk in singles.mapped else api.STATUS_MAPPED

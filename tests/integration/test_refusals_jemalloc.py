@@ -12,12 +12,12 @@ from typing import Any, Iterator, Tuple
 import pytest
 
 from gdbheapx import kernel as kernels
-from gdbheapx.allocators.records import heap_context
 from gdbheapx.common.budget import Budget
 from gdbheapx.inferior.target import open_elf_target
 from gdbheapx.jemalloc.allocator import JemallocMalloc
 from gdbheapx.jemalloc.entry import ALLOCATOR
 from tests.support import jemallocs
+from tests.support.heap_contexts import heap_context
 from tests.support.jemalloc_states import BUGGY, at_rest, blind_process, verdicts
 from tests.support.jemallocs import unknown_library
 from tests.support.processes import Process, Stage

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx import kernel as kernels
-from gdbheapx.allocators.records import heap_context
 from gdbheapx.common.budget import Budget
 from gdbheapx.inferior.target import ElfTarget, open_elf_target
 from gdbheapx.jemalloc import find
@@ -18,6 +17,7 @@ from gdbheapx.jemalloc.allocator import JemallocMalloc
 from gdbheapx.jemalloc.entry import ALLOCATOR
 from gdbheapx.layout.view import LayoutView
 from tests.support.damaged import DamagedCore
+from tests.support.heap_contexts import heap_context
 from tests.support.tool import Asked
 
 COMMANDS = (

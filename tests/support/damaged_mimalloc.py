@@ -7,9 +7,9 @@ from typing import Dict, List
 from gdbheapx import kernel as kernels
 from gdbheapx.addons.allocators.mimalloc import heap
 from gdbheapx.addons.allocators.mimalloc.entry import ALLOCATOR
-from gdbheapx.allocators.records import heap_context
 from gdbheapx.common.budget import Budget
 from tests.support.damaged import DamagedCore
+from tests.support.heap_contexts import heap_context
 from tests.support.random_damage import another
 
 HOW_MANY = (1, 1, 2, 4, 16, 64)

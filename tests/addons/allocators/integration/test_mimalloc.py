@@ -9,9 +9,9 @@ import pytest
 
 from gdbheapx import kernel as kernels
 from gdbheapx.addons.allocators.mimalloc import heap
-from gdbheapx.allocators.records import heap_context
 from gdbheapx.common.budget import Budget
 from tests.support.damaged_mimalloc import DamagedMimalloc
+from tests.support.heap_contexts import heap_context
 from tests.support.mimallocs import LACKING, adds_up, libraries, library, recorded, recorder, unread
 from tests.support.processes import Stage
 from tests.support.tool import alone, heapx

@@ -31,9 +31,9 @@ class Patient:
 
     def __init__(self, process: Process) -> None:
         from gdbheapx.addons.allocators.musl.entry import ALLOCATOR
-        from gdbheapx.allocators.records import heap_context
         from gdbheapx.common.budget import Budget
         from gdbheapx.kernel import load_native_library
+        from tests.support.heap_contexts import heap_context
 
         self.core = DamagedCore(process.core())
         self.truth = recorded(process)

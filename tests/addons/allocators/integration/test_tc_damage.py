@@ -7,10 +7,10 @@ from typing import Any, Callable, Dict, Iterator, List, Tuple
 import pytest
 
 from gdbheapx.addons.allocators.tcmalloc.entry import ALLOCATOR
-from gdbheapx.allocators.records import heap_context
 from gdbheapx.common.budget import Budget
 from gdbheapx.kernel import load_native_library
 from tests.support.damaged import DamagedCore
+from tests.support.heap_contexts import heap_context
 from tests.support.processes import Stage
 from tests.support.random_damage import HOW_MANY, another
 from tests.support.tcmallocs import library, recorder
