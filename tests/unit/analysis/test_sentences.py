@@ -330,13 +330,18 @@ JEMALLOC = {
         on_jemalloc([slabs(224, 29 * MB), slabs(32, MB)], used_bytes=10 * MB, free_regions_bytes=30 * MB), [codes.FREE_REGIONS], ["29.0 MiB in regions of 224 bytes; no purge"]
     ),
     "fragmented everywhere": Case(on_jemalloc(used_bytes=10 * MB, free_regions_bytes=30 * MB), [codes.FREE_REGIONS], ["spread over all sizes; no purge"]),
+    "hoarding, muzzy pages": Case(
+        on_jemalloc(used_bytes=40 * MB, dirty_bytes=20 * MB, muzzy_bytes=40 * MB), [codes.UNUSED_PAGES], ["free regions in slabs; most of the unused pages are muzzy (MADV_FREE)"]
+    ),
     "mixed": Case(on_jemalloc(used_bytes=70 * MB, dirty_bytes=30 * MB), [codes.PART_HELD], ["a purge would return 30.0 MiB"]),
     "mixed, where it may be purged": Case(on_jemalloc(used_bytes=70 * MB, dirty_bytes=30 * MB, can_purge=True), [codes.PART_HELD], ["`gdbheapx purge` would return 30.0 MiB"]),
     "free regions beside": Case(
         on_jemalloc([slabs(64, 30 * MB)], used_bytes=30 * MB, free_regions_bytes=30 * MB, dirty_bytes=40 * MB), [codes.PART_HELD, codes.FREE_REGIONS], ["30.0 MiB (30 %)"]
     ),
     "thread caches": Case(
-        on_jemalloc(used_bytes=5 * MB, cached_bytes=15 * MB), [codes.PART_HELD, codes.THREAD_CACHES], ["15.0 MiB (75 % of what jemalloc holds)", 'mallctl("thread.tcache.flush")']
+        on_jemalloc(used_bytes=5 * MB, cached_bytes=15 * MB),
+        [codes.PART_HELD, codes.THREAD_CACHES],
+        ["free regions in slabs; most of the rest is in thread caches", "15.0 MiB (75 % of what jemalloc holds)", 'mallctl("thread.tcache.flush")'],
     ),
     "thread caches, names unknown": Case(
         on_jemalloc(names=UNKNOWN_NAMES, used_bytes=5 * MB, cached_bytes=15 * MB), [codes.PART_HELD, codes.THREAD_CACHES], ["own prefix, which is unknown"]
@@ -649,6 +654,12 @@ def test_every_code_is_said() -> None:
     """No code of a verdict or a finding is without a case."""
     known = {value for name, value in vars(codes).items() if name.isupper() and isinstance(value, str)} - {codes.MOSTLY} - OUTSIDE
     assert known == {code for case in ALL.values() for code in case.codes if code in known}
+
+
+def test_what_is_half_or_less_is_not_called_most() -> None:
+    """Neither thread caches with less than half of what jemalloc holds, nor muzzy pages that are half of the unused ones."""
+    details = [line.details for case in ({"cached_bytes": 9 * MB}, {"dirty_bytes": 10 * MB, "muzzy_bytes": 10 * MB}) for line in on_jemalloc(used_bytes=11 * MB, **case)()[:1]]
+    assert len(details) == 2 and not any("most of" in str(one) for one in details)
 
 
 def test_a_verdict_is_said_by_its_first_line() -> None:
