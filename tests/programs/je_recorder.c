@@ -89,12 +89,15 @@ static void fill_arena(unsigned arena, uint64_t *random)
         je_drop(mine[i], JE_NO_TCACHE, JE_FREED);
 }
 
-/* Arenas of the program's own: one that keeps dirty pages, one whose free pages are muzzy, one that was purged, one that is gone. */
+/* Arenas of the program's own: one that keeps dirty pages, one whose free pages are muzzy, one that was reset and purged, one that is gone. */
 static void explicit_arenas(void)
 {
     uint64_t random = 424242;
     unsigned i;
 
+    for (i = 0; i < FILL; i++)
+        je_mallocx(1 + i * 7 % 20000, JE_ARENA(purged) | JE_NO_TCACHE);
+    je_write(je_name("arena.%u.reset", purged), NULL, 0);
     fill_arena(dirty, &random);
     fill_arena(muzzy, &random);
     fill_arena(purged, &random);
