@@ -247,6 +247,8 @@ class Surroundings(NamedTuple):
     refused here, as far as is known."""
     is_cut: bool = False
     """The target lacks memory that the process had."""
+    are_zeros_silent: bool = False
+    """See HeapEvidence."""
     rss_bytes: Optional[int] = None
     """Of the whole process; None on a core, and where that is not known."""
 

@@ -260,6 +260,7 @@ def _judge_allocators(
         beyond_bytes=memory_verdict.unread_bytes(memory, target.lost_bytes()),
         advisable=advisable,
         is_cut=target.lost_bytes() != 0,
+        are_zeros_silent=memory is not None and memory.are_zeros_silent,
         rss_bytes=memory.memory.total_bytes if memory is not None and target.kind == "live" else None,
     )
     names = {fact.info.name for fact in facts}

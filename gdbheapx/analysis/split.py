@@ -200,6 +200,8 @@ class Split(NamedTuple):
     attribution: Optional[Attribution] = None
     pieces: Mapping[int, Sequence[MappingPiece]] = {}
     """By mapping."""
+    are_zeros_silent: bool = False
+    """A core that does not tell private pages that were never in memory from pages of zeros."""
 
     def held(self, ranges: Sequence[Range]) -> Dict[MemoryOwner, int]:
         """Return the memory that some ranges take, by owner; to be called while the process is still stopped."""
@@ -276,7 +278,7 @@ def split_memory(
         peak_bytes=use.peak_bytes,
         **known,
     )
-    return Split(parts, sums, zeros_until, attribution, pieces)
+    return Split(parts, sums, zeros_until, attribution, pieces, not use.tells_untouched)
 
 
 def count_taken(part: MemoryPart) -> int:

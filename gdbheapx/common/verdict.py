@@ -210,6 +210,8 @@ class HeapEvidence(NamedTuple):
     """What the details say of memory that is not there."""
     unread_hint: Optional[str] = None
     """What helps where the missing part decides."""
+    are_zeros_silent: bool = False
+    """A core in which blocks that were never written to are pages of zeros like those that the program wrote: they may have been in RAM."""
 
 
 def list_ends(known: Optional[int], most: int, least: int = 0) -> List[int]:
@@ -297,7 +299,20 @@ def judge_heap(evidence: HeapEvidence, rules: Sequence[VerdictRule], hint: Calla
         amount = part_of(size, evidence.cases[0].held if len(evidence.cases) == 1 else None)
         evidence_line = make_sentence("%s are %s", amount, rule.phrase)
         line = Finding(rule.what, evidence_line, hint(rule.code), rule.code, _make_details(evidence, rule.part), size)
-    return of_lines([line], less_sure([*evidence.missing, *evidence.unsure]))
+    touched, other = _judge_touched(evidence, rules) if evidence.are_zeros_silent else (evidence.cases, possible[0])
+    if other is possible[0]:
+        return of_lines([line], less_sure([*evidence.missing, *evidence.unsure]))
+    of_all = part_of(getattr(touched[0], other.part), touched[0].held)
+    zeros = make_sentence("if the pages of zeros in its blocks were in RAM, %s are %s", of_all, other.phrase)
+    details = join_sentences("; ", [*filter(None, [line.details]), zeros])
+    return of_lines([line._replace(details=details)], less_sure([*evidence.missing, *evidence.unsure, "which pages of zeros were in RAM"]))
+
+
+def _judge_touched(evidence: HeapEvidence, rules: Sequence[VerdictRule]) -> Tuple[List[HeapCase], VerdictRule]:
+    """Return the cases, and the rule that decides, where all blocks in use were in RAM."""
+    lacking = [case.gone - case.gone_free for case in evidence.cases]
+    touched = [case._replace(held=case.held + size, used=case.used + size) for case, size in zip(evidence.cases, lacking)]
+    return touched, find_possible_rules(rules, touched)[0]
 
 
 def _join_names(evidence: HeapEvidence) -> str:

@@ -136,6 +136,7 @@ class GlibcVerdictFigures(NamedTuple):
     """Claimed, and in no arena: given back or never used."""
     is_core: bool = False
     is_cut: bool = False
+    are_zeros_silent: bool = False
     are_thresholds_fixed: bool = False
     large_free_bytes: int = 0
     """Of free_bytes in chunks that would have been mappings, had freeing mmapped chunks not raised the thresholds."""
@@ -258,6 +259,7 @@ def make_glibc_figures(facts: Sequence[GlibcFacts], rows: Sequence[ArenaTotals],
         reserve_bytes=claimed - sum_fields("system_bytes", "mmapped_bytes"),
         is_core=around.is_core,
         is_cut=around.is_cut,
+        are_zeros_silent=around.are_zeros_silent,
         are_thresholds_fixed=any(heap.are_thresholds_fixed for heap in facts),
         large_free_bytes=large_free if raised else 0,
         no_fastbins=layouts.no_fastbins(layouts.parse_version(facts[0].info.version)),
@@ -407,6 +409,7 @@ def verdict_on(
         [what for is_unknown, what in unsure if is_unknown],
         _say_gone(sums, case),
         "; ".join(why) or None,
+        sums.are_zeros_silent,
     )
     judged = verdict.judge_heap(evidence, GLIBC_RULES, lambda code: _make_hint(code, sums, case))
     if judged.kind == verdict.INCONCLUSIVE:

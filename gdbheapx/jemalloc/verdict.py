@@ -92,6 +92,7 @@ class JemallocVerdictFigures(NamedTuple):
     beyond_bytes: int = 0
     """The most that there may be beyond: extents that could not be read."""
     is_core: bool = False
+    are_zeros_silent: bool = False
     can_purge: bool = False
     """gdbheapx would not refuse it here."""
     missing: Sequence[str] = ()
@@ -184,6 +185,7 @@ def make_jemalloc_figures(facts: JemallocFacts, around: Surroundings) -> Jemallo
         has_oblivious_option=facts.conditions.has_oblivious_option,
         beyond_bytes=around.beyond_bytes if not facts.is_whole or unparsed is None else 0,
         is_core=around.is_core,
+        are_zeros_silent=around.are_zeros_silent,
         can_purge="purge" in around.advisable.get(facts.info.id, ()),
         missing=[what for is_missing, what in told if is_missing],
     )
@@ -291,7 +293,8 @@ def list_jemalloc_cases(all_parts: JemallocVerdictFigures) -> List[HeapCase]:
         )
         for case in _weigh_cases(corner):
             more = case._replace(held=case.held + used + unused, used=case.used + used, free=case.free + unused)
-            made.append(more._replace(gone=all_parts.absent_bytes) if all_parts.present else more)
+            gone = all_parts.absent_bytes
+            made.append(more._replace(gone=gone, gone_free=gone - all_parts.used_bytes + found.used_bytes) if all_parts.present else more)
     return list(dict.fromkeys(made))
 
 
@@ -387,6 +390,7 @@ def judge_jemalloc(
         [what for is_unknown, what in unsure if is_unknown],
         gone,
         "the problems below say why; where a core was cut, take a whole one",
+        found.are_zeros_silent,
     )
     judged = judge_heap(evidence, JEMALLOC_RULES, lambda code: _make_hint(code, found, bins))
     if judged.kind in (verdict.SMALL, verdict.INCONCLUSIVE):

@@ -378,6 +378,28 @@ def test_no_missing_part_of_jemalloc_changes_the_verdict(heap: Extents) -> None:
     check(on_jemalloc(heap), lambda missing: on_jemalloc(heap, missing), JEMALLOC_MISSING)
 
 
+def test_pages_of_zeros_make_a_cores_verdict_less_sure() -> None:
+    """Where blocks in use are zeros that the process had in RAM, its own verdict is another one; with those that no one can have touched
+    it is the same."""
+    words = {"used": "in use", "free": "free"}
+    for gone, gone_free, sure in ((17, 0, "likely"), (17, 17, "certain"), (0, 0, "certain"), (1, 0, "certain")):
+        case = verdict.HeapCase(held=100 * MB, used=49 * MB, free=51 * MB, gone=gone * MB, gone_free=gone_free * MB)
+        for are_silent in (True, False):
+            evidence = verdict.HeapEvidence([case], words, "", are_zeros_silent=are_silent)
+            judged = verdict.judge_heap(evidence, verdict.USUAL_RULES, verdict.usual_hint)
+            assert (judged.code, judged.sure) == (codes.FREED_AND_HELD, sure if are_silent else "certain")
+            says = "66.0 MiB of 117.0 MiB (56 %) are allocated by the program" in str(judged.lines[0].details)
+            assert says is (judged.sure == "likely")
+
+
+def test_jemalloc_tells_free_memory_that_a_core_lacks_from_blocks() -> None:
+    """What is gone of blocks in use may have been zeros; what is gone of unused pages was returned."""
+    nothing = jemalloc_verdict.JemallocVerdictFigures(0, 0, 0, 0, 0, 0, 0, 0, None)
+    figures = nothing._replace(used_bytes=50 * MB, dirty_bytes=60 * MB, present={"used_bytes": 40 * MB, "dirty_bytes": 45 * MB})
+    case = jemalloc_verdict.list_jemalloc_cases(figures)[0]
+    assert (case.gone, case.gone_free) == (25 * MB, 15 * MB)
+
+
 def test_jemalloc_without_statistics_keeps_its_verdict() -> None:
     """Metadata that nobody counted is bounded by its blocks."""
     found = on_jemalloc(Extents(90 * MB, MB, 0, 5 * MB, 2 * MB, 4), ["metadata"])

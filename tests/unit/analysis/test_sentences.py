@@ -84,6 +84,11 @@ GLIBC = {
     "trimmed, part of it is used anew": Case(on_glibc(reclaimable_resident_bytes=0, used_bytes=35 * MB, system_bytes=86 * MB), [codes.PART_HELD], ["a trim gains nothing: 40.0 MiB of free pages are back"]),
     "never written": Case(on_glibc(used_bytes=90 * MB, free_bytes=10 * MB, reclaimable_bytes=0, reclaimable_resident_bytes=0, taken_bytes=20 * MB), [codes.FREE_BETWEEN], ["80.0 MiB more are not in RAM: never written to"]),
     "never written, a core": Case(on_glibc(is_core=True, used_bytes=90 * MB, free_bytes=10 * MB, reclaimable_bytes=0, taken_bytes=20 * MB), [codes.FREE_BETWEEN], ["80.0 MiB more are not in the core: never written to, or all zeros"]),
+    "zeros of a core that may have been in RAM": Case(
+        on_glibc(is_core=True, are_zeros_silent=True, used_bytes=90 * MB, free_bytes=10 * MB, reclaimable_bytes=0, taken_bytes=20 * MB),
+        [codes.FREE_BETWEEN],
+        ["all zeros; if the pages of zeros in its blocks were in RAM, 90.0 MiB of 100.0 MiB (90 %) are allocated by the program"],
+    ),
     "given back, and never written": Case(
         on_glibc(system_bytes=200 * MB, used_bytes=100 * MB, free_bytes=100 * MB, reclaimable_bytes=60 * MB, reclaimable_resident_bytes=0, taken_bytes=120 * MB),
         [codes.PART_HELD],
