@@ -29,7 +29,7 @@ from gdbheapx.common.model import TargetAddress
 from gdbheapx.common.ranges import unite_ranges
 from gdbheapx.common.units import SentenceSize, add_article, make_sentence
 from gdbheapx.kernel.blocks import signatures
-from gdbheapx.kernel.blocks.graph import NO_SLOT, Graph
+from gdbheapx.kernel.blocks.graph import ARRAY, HASH_TABLE, NO_SLOT, Graph
 from gdbheapx.kernel.blocks.graph import SHAPES as GRAPH_SHAPES
 from gdbheapx.kernel.blocks.graph_queries import FillRule, measure_fill
 from gdbheapx.kernel.blocks.signatures import AT_MOST, NOT_EQUAL, Condition, Referring, SignatureRow, Signed, Signer
@@ -285,7 +285,7 @@ class PlaceNames:
         parent = self.names[above - 1] if match.row - self._rows == signatures.MEMBERS and above else None
         place, module = None, ""
         if match.row - self._rows == signatures.ROOTED_MEMBERS:
-            place, module = self._describe_root_word(above, slot)
+            place, module = self._describe_root_word(above, slot, GRAPH_SHAPES[shape] in (ARRAY, HASH_TABLE))
         elif parent is not None and self._find_label_kind(above) == signatures.ROOTED:
             place, module = self._describe_root_word(self._matches[above].key >> 32, self._matches[above].key & NO_SLOT)
             place += "" if is_table else " -> " + self._format_offset(slot)
@@ -302,11 +302,14 @@ class PlaceNames:
             return Signature("element of %s" % add_article(name), module, PLACE)
         return Signature("element of the %s %s" % (name, place), module, PLACE)
 
-    def _describe_root_word(self, number: int, slot: int) -> Tuple[str, str]:
-        """Return the name of a word of a root, and its module."""
+    def _describe_root_word(self, number: int, slot: int, is_whole: bool = False) -> Tuple[str, str]:
+        """Return the name of a word of a root, or of the variable that it is in, and its module."""
         root = self._reach.regions.roots[number]
         if root.kind == heap_graph.DATA and root.module is not None:
-            return self._roots.at(root.module, root.start + slot * self._reach.word_bytes, is_short=True), root.module.shown_name
+            address = root.start + slot * self._reach.word_bytes
+            variable = self._roots.variable(root.module, address) if is_whole else None  # any of a table's words may be the first in use
+            address = variable.start if variable is not None else address
+            return self._roots.at(root.module, address, is_short=True), root.module.shown_name
         return self._roots.of_root(root, NO_SLOT), root.module.shown_name if root.module is not None else ""
 
 

@@ -229,8 +229,9 @@ class ContainerTree:
 
     def _name_word(self, node: int, slot: int, up: int, is_short: bool) -> str:
         tallied = self._tallied
-        if tallied.root(node) is not None:
-            return tallied.word_name(node, slot if slot < EXACT_SLOT else NO_SLOT, is_short=is_short)
+        root, is_whole = tallied.root(node), slot >= EXACT_SLOT  # a hash table's first bucket in use is another one after it has grown
+        if root is not None:
+            return tallied.word_name(node, root.slot if is_whole else slot, is_whole, is_short)
         way = self.way(node, up, is_short)
         return "%s -> +0x%x" % (way, slot * tallied.reach.word_bytes) if slot < EXACT_SLOT else way
 

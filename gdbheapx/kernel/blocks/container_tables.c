@@ -8,13 +8,15 @@
 #define SAMPLES 16u                     /* elements that are asked for a parent, */
 #define MOST_WAYS 1024u                 /* and so many pointers of each parent's */
 
-#define MOST_SAMPLED 4096u               /* pointers of a table */
+#define MOST_SAMPLED 4096u              /* pointers of a table */
+#define MOST_SIZES 8u                   /* of what a table points to: each size that has a ninth of its pointers is seen */
 #define MOST_RECORD_WORDS 16u
 #define LEAST_RECORDS 8u
 
 /* A node with pointers to many blocks of one size that are not linked with it. */
 struct table {
     uint32_t node, pointers, bytes;     /* usable bytes of each */
+    uint32_t rivals;                    /* pointers to its elements from tables that have other such, too, and are no second one of it */
 };
 
 static int in_table(const struct search *search, const struct table *table, uint32_t edge)
@@ -77,22 +79,62 @@ static int has_elements(const struct search *search, const struct table *table, 
     return elements >= LEAST_TABLE && MOST_POINTERS * (uint64_t) elements >= table->pointers;
 }
 
-/* The size of most of the blocks that the node points to, if there are enough; a variable's pointers stand close together. */
+/* A size of blocks that a node points to. */
+struct usual {
+    uint32_t bytes, votes, pointers;
+};
+
+/* Misra and Gries' frequent items: a size that is not here gives each of the others a vote less, once there are MOST_SIZES of them. */
+static void vote(struct usual *sizes, uint32_t bytes)
+{
+    unsigned place = 0;
+    for (unsigned i = MOST_SIZES; i-- > 0;)
+        if (!sizes[i].votes)
+            place = i + 1;
+    for (unsigned i = 0; i < MOST_SIZES; i++)
+        if (sizes[i].votes && sizes[i].bytes == bytes)
+            place = i + 1;
+    if (place)
+        sizes[place - 1] = (struct usual) {bytes, sizes[place - 1].votes + 1, 0};
+    for (unsigned i = 0; i < MOST_SIZES && !place; i++)
+        sizes[i].votes--;
+}
+
+/* The size of most of the blocks that the node points to, in whichever order: a hash table gets another one when it grows. Where an entry
+   has a key and a value, there are as many of the one as of the other, but for a few: of sizes that have nearly as many pointers as the
+   one that has most, and together half or more, the largest. 0: there is none. */
+static uint32_t usual_bytes(const struct graph *graph, uint32_t node)
+{
+    struct usual sizes[MOST_SIZES] = {{0}};
+    uint32_t all = 0, most = 0, near = 0, largest = 0;
+    for (int is_counting = 0; is_counting <= 1; is_counting++)
+        for (uint32_t edge = graph->offsets[node]; edge < graph->offsets[node + 1]; edge++) {
+            const uint32_t target = EDGE_ID(graph->to[edge]);
+            const uint64_t bytes = target < graph->index.blocks ? index_size(&graph->index, target) : 0;
+            if (!is_counting && bytes && bytes < UINT32_MAX)
+                vote(sizes, (uint32_t) bytes);
+            all += is_counting && bytes;
+            for (unsigned i = 0; i < MOST_SIZES && is_counting; i++)
+                sizes[i].pointers += sizes[i].votes && sizes[i].bytes == bytes;
+        }
+    for (unsigned i = 0; i < MOST_SIZES; i++)
+        most = sizes[i].pointers > most ? sizes[i].pointers : most;
+    for (unsigned i = 0; i < MOST_SIZES; i++)
+        if (8 * (uint64_t) sizes[i].pointers > 7 * (uint64_t) most) {
+            near += sizes[i].pointers;
+            largest = sizes[i].bytes > largest ? sizes[i].bytes : largest;
+        }
+    return 2 * (uint64_t) near >= all ? largest : 0;
+}
+
+/* Many of its pointers lead to blocks of one size; a variable's stand close together. */
 static int is_table(const struct search *search, struct table *table, uint8_t *seen)
 {
     const struct graph *graph = search->graph;
-    uint32_t votes = 0, first = graph->offsets[table->node], end = graph->offsets[table->node + 1];
+    const uint32_t first = graph->offsets[table->node], end = graph->offsets[table->node + 1];
     if (end - first < LEAST_TABLE)
         return 0;
-    for (uint32_t edge = first; edge < end; edge++) {
-        const uint32_t target = EDGE_ID(graph->to[edge]);
-        if (target >= graph->index.blocks)
-            continue;
-        const uint64_t size = index_size(&graph->index, target);
-        if (!votes)
-            table->bytes = (uint32_t) (size < UINT32_MAX ? size : 0);
-        votes += size == table->bytes ? 1 : UINT32_MAX;
-    }
+    table->bytes = usual_bytes(graph, table->node);
     uint64_t low = UINT64_MAX, high = 0;
     for (uint32_t edge = first; edge < end; edge++)
         if (in_table(search, table, edge) && (edge == first || graph->to[edge] != graph->to[edge - 1])) {
@@ -114,7 +156,7 @@ static int find_tables(const struct search *search, uint8_t *seen, struct table 
 {
     uint64_t room = 0;
     for (uint32_t node = 0; node < search->graph->nodes; node++) {
-        struct table table = {node, 0, 0};
+        struct table table = {.node = node};
         if (is_over(search->pace, 1))
             return 0;
         if (node >= search->locals_from || !is_table(search, &table, seen))
@@ -223,6 +265,8 @@ static int settle_table(struct search *search, const struct table *table)
     const struct graph *graph = search->graph;
     struct containers *found = search->found;
     uint32_t fresh = 0, other = 0, same = 0, to_fresh = 0, to_same = 0;
+    if (2 * (uint64_t) table->rivals > table->pointers)
+        return 1;
     for (uint32_t edge = graph->offsets[table->node]; edge < graph->offsets[table->node + 1]; edge++) {
         if (!in_table(search, table, edge))
             continue;
@@ -254,12 +298,48 @@ static int settle_table(struct search *search, const struct table *table)
     return add_entry(found, container, (struct outer) {table->node, to_same});
 }
 
+/* Two maps of one set of objects that are cut into shards, each by its own hash, own these together: no shard has nearly all that another
+   one has, and by size the one or the other would come first. Larger tables come first here. 0: no memory. */
+static int find_rivals(const struct search *search, struct table *tables, uint32_t count)
+{
+    const struct graph *graph = search->graph;
+    uint32_t *first = search->place, *hits = calloc((size_t) count + 1, sizeof *hits);      /* by block: the first of them + 1 */
+    if (!hits)
+        return 0;
+    memset(first, 0, (size_t) graph->index.blocks * sizeof *first);
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t in_others = 0, most = 0;
+        const uint32_t begin = graph->offsets[tables[i].node], end = graph->offsets[tables[i].node + 1];
+        for (uint32_t edge = begin; edge < end && !is_over(search->pace, 1); edge++) {
+            const uint32_t target = EDGE_ID(graph->to[edge]);
+            if (!in_table(search, &tables[i], edge) || search->found->of[target])
+                continue;
+            first[target] = first[target] ? first[target] : i + 1;
+            if (first[target] == i + 1)
+                continue;
+            in_others++;
+            most = ++hits[first[target] - 1] > most ? hits[first[target] - 1] : most;
+        }
+        const int are_rivals = 10 * (uint64_t) most < 9 * (uint64_t) in_others;
+        tables[i].rivals += are_rivals ? in_others : 0;
+        for (uint32_t edge = begin; edge < end && in_others; edge++) {
+            const uint32_t target = EDGE_ID(graph->to[edge]), other = target < graph->index.blocks ? first[target] : 0;
+            if (!other || other == i + 1)
+                continue;
+            tables[other - 1].rivals += are_rivals ? hits[other - 1] : 0;
+            hits[other - 1] = 0;
+        }
+    }
+    free(hits);
+    return 1;
+}
+
 int settle_tables(struct search *search)
 {
     struct table *tables = NULL;
     uint32_t count = 0;
     uint8_t *seen = calloc((size_t) search->graph->index.blocks / 8 + 1, 1);
-    int done = seen && find_tables(search, seen, &tables, &count);
+    int done = seen && find_tables(search, seen, &tables, &count) && find_rivals(search, tables, count);
     for (uint32_t i = 0; i < count && done; i++)
         done = !is_over(search->pace, tables[i].pointers) && settle_table(search, &tables[i]);
     free(seen);

@@ -106,14 +106,28 @@ void heapx_container_row(const struct graph *graph, struct containers *container
                                    .shape = container->shape, .sure = container->sure, .own_bytes = container->own_bytes};
 }
 
-/* (node, slot) of its entries, at most `room`. */
+#define MOST_BUCKETS 128u               /* words from an entry on, */
+#define LEAST_BUCKETS 8u                /* of which so many lead to elements, too */
+
+int is_bucket(const struct graph *graph, const struct containers *containers, uint32_t number, const struct outer *entry)
+{
+    const uint32_t end = graph->offsets[entry->node + 1], most = entry->edge + MOST_BUCKETS;
+    uint32_t buckets = 0;
+    for (uint32_t edge = entry->edge; edge < end && edge < most && containers->all[number].shape == SHAPE_HASH_TABLE; edge++) {
+        const uint32_t target = EDGE_ID(graph->to[edge]);
+        buckets += target < graph->index.blocks && containers->of[target] == number + 1;
+    }
+    return buckets >= LEAST_BUCKETS;
+}
+
+/* (node, slot) of its entries, at most `room`; of a bucket UINT32_MAX. */
 void heapx_container_entries(const struct graph *graph, const struct containers *containers, uint32_t number, uint64_t *out, uint64_t room)
 {
     const struct container *container = &containers->all[number];
     for (uint32_t entry = 0; entry < container->entries && entry < room; entry++) {
         const struct outer *outer = &containers->entry_edges[container->first_entry + entry];
         out[2 * entry] = outer->node;
-        out[2 * entry + 1] = slot_of(graph, outer->edge);
+        out[2 * entry + 1] = is_bucket(graph, containers, number, outer) ? UINT32_MAX : slot_of(graph, outer->edge);
     }
 }
 

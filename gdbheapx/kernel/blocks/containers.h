@@ -71,4 +71,7 @@ static inline int holds_container(const struct containers *containers, uint32_t 
     return 0;
 }
 
+/* The entry is one of many pointers that its node has to a hash table's elements: which of them stands first says nothing. */
+int is_bucket(const struct graph *graph, const struct containers *containers, uint32_t number, const struct outer *entry);
+
 #endif

@@ -304,9 +304,11 @@ static int is_of_thread(const struct referrals *work, uint32_t holder)
    element, such as a node of a B-tree, has the same. `is_last`: what holds it gets no name any more. NO_KEY: it may get one. */
 static uint64_t member_key(const struct referrals *work, const struct container *container, int is_last, uint64_t *kind)
 {
+    const uint32_t number = (uint32_t) (container - work->linked->all);
     const struct outer *entry = work->linked->entry_edges + container->first_entry;
     const uint32_t holder = container->entries ? entry->node : NO_NODE;
-    const int is_array = holder < work->graph->index.blocks && index_size(&work->graph->index, holder) > MOST_OBJECT_BYTES;
+    const int is_array = holder < work->graph->index.blocks && (index_size(&work->graph->index, holder) > MOST_OBJECT_BYTES
+                                                                || is_bucket(work->graph, work->linked, number, entry));
     const uint64_t slot = is_array ? ELEMENT : container->entries ? slot_of(work->graph, entry->edge) : 0;
     const uint64_t place = (uint64_t) container->shape << MEMBER_SHAPE | (slot & MEMBER_SLOT);
     *kind = holder != NO_NODE && holder >= work->roots_from && holder < work->linked->locals_from ? ROOTED_MEMBERS : MEMBERS;
@@ -321,15 +323,36 @@ static uint64_t member_key(const struct referrals *work, const struct container 
     return is_same ? key->key : (uint64_t) label_of(work, holder) << 32 | place;
 }
 
+/* The member's word in a root that has several tables side by side: pointers stand there in the order of the members. `edge`: from there
+   on; those to members that have a name already are passed. */
+static uint64_t rooted_key(const struct referrals *work, const struct outer *entry, uint32_t member, uint64_t key, uint32_t *edge)
+{
+    const struct graph *graph = work->graph;
+    const uint32_t number = work->linked->of[member], end = graph->offsets[entry->node + 1];
+    for (; *edge < end; ++*edge) {
+        const uint32_t target = EDGE_ID(graph->to[*edge]);
+        if (target == member)
+            return (key & ~(uint64_t) MEMBER_SLOT) | (slot_of(graph, (*edge)++) & MEMBER_SLOT);
+        if (target < graph->index.blocks && work->linked->of[target] == number && !is_known(work, label_of(work, target)))
+            break;
+    }
+    return key;
+}
+
 /* Names elements that have none yet, and what only they point to; at last those that their content does not tell either. 0: no memory. */
 static int name_members(struct referrals *work, const struct container *container, int is_last)
 {
     const uint32_t *member = work->linked->order + container->first, *end = member + container->members;
-    uint64_t kind;
-    const uint64_t key = member_key(work, container, is_last, &kind);
-    for (; member < end && key != NO_KEY; member++)
+    const struct outer *entry = work->linked->entry_edges + container->first_entry;
+    const int is_table = container->entries == 1 && (container->shape == SHAPE_ARRAY || container->shape == SHAPE_HASH_TABLE);
+    uint32_t edge = is_table ? entry->edge : 0;
+    uint64_t kind, key = member_key(work, container, is_last, &kind);
+    for (; member < end && key != NO_KEY; member++) {
+        if (kind == ROOTED_MEMBERS && is_table)
+            key = rooted_key(work, entry, *member, key, &edge);
         if (!(is_last ? is_named : is_known)(work, label_of(work, *member)) && (!give(work, *member, kind, key, 0) || !push(work, *member)))
             return 0;
+    }
     return drain(work);
 }
 

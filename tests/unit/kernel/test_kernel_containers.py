@@ -14,7 +14,7 @@ from gdbheapx.common.errors import HeapxError
 from gdbheapx.inferior.base import BytesSource
 from gdbheapx.kernel.binding import CKernel
 from gdbheapx.kernel.blocks import graph as graphs
-from gdbheapx.kernel.blocks.graph import ARRAY, HASH_TABLE, LIST, TREE, Graph, Tree
+from gdbheapx.kernel.blocks.graph import ARRAY, HASH_TABLE, LIST, NO_SLOT, TREE, Graph, Tree
 from gdbheapx.kernel.blocks.packed import HIGHEST, PackedGraph
 from tests.support.worlds import DATA, HEAP, World, build, lay_out, pack_words, roots_from
 
@@ -396,6 +396,35 @@ def test_many_pointers_to_few_blocks_make_no_table(c_kernel: CKernel, pointers: 
     graph, tree, nodes, first = solve(c_kernel, memory)
     assert [one.elements for one in tree.containers] == ([elements] if elements >= 16 and 2 * elements >= pointers else [])
     assert tree.retained_blocks[first] == 1 + elements and tree.owners[nodes[table]] == first
+
+
+@pytest.mark.parametrize("few", (0, 1))
+def test_a_hash_table_that_has_grown_holds_the_same(c_kernel: CKernel, few: int) -> None:
+    """Each entry has a key and a value, but for a few: whichever stand first, it holds the values, as a whole."""
+    for seed in range(8):
+        memory = Memory(seed)
+        table = memory.add(STEP - WORD)
+        memory.roots.append(table)
+        for number, place in enumerate(memory.rng.sample(range(31), 17)):
+            memory.point(table, 2 * place, memory.add(24))
+            if number >= few:
+                memory.point(table, 2 * place + 1, memory.add(40))
+        (one,) = solve(c_kernel, memory)[1].containers
+        assert (one.shape, one.elements, one.element_bytes) == (HASH_TABLE, 17 - few, 40)
+        assert [slot for _, slot in one.entries] == [NO_SLOT]
+
+
+@pytest.mark.parametrize("shards, holders", (((2, 3), 0), ((3, 2), 0), ((1, 2), 1), ((2, 1), 1)))
+def test_two_maps_in_shards_hold_their_objects_together(c_kernel: CKernel, shards: Tuple[int, int], holders: int) -> None:
+    """No shard has what another one has: by size the one map or the other would come first. A table of all comes before any shards."""
+    memory = Memory(3)
+    elements = [memory.add(48) for _ in range(63)]
+    for count in shards:
+        tables, slots = [memory.add(STEP) for _ in range(count)], [memory.rng.sample(range(64), 64) for _ in range(count)]
+        memory.roots += tables
+        for place, element in enumerate(memory.rng.sample(elements, 63)):
+            memory.point(tables[place % count], slots[place % count].pop(), element)
+    assert [one.elements for one in solve(c_kernel, memory)[1].containers] == [63] * holders
 
 
 def test_words_of_a_table_to_elements_of_others_take_nothing(c_kernel: CKernel) -> None:
