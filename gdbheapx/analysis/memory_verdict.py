@@ -1,5 +1,6 @@
 """Judge the memory as a whole: what is larger than all allocators, what was not read, what unloaded libraries left."""
 
+import re
 import shlex
 import struct
 from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
@@ -139,6 +140,10 @@ _BY_EXECUTABLE = {
     for name, client in (("redis-server", "redis-cli"), ("redis-check-rdb", "redis-cli"), ("valkey-server", "valkey-cli"))
 }
 """By the file of the program; Debian's redis-server is a link to redis-check-rdb."""
+_LISTENING = re.compile(r"(?:redis|valkey)-server (?:unixsocket:([^\s']+)|([^\s']*):(\d+))")
+"""The title of the process (Redis: proc-title-template): where it listens."""
+_CLIENT = re.compile(r"\b(?:redis|valkey)-cli\b")
+_USUAL_HOSTS, _USUAL_PORT = ("", "*", "127.0.0.1", "0.0.0.0", "::", "-::*"), "6379"
 _NO_PROGRAM = "the program's file is missing, so variables, functions and classes show as offsets or hashes: pass it with --exe FILE"
 
 
@@ -190,6 +195,22 @@ def in_malloc(target: Target, programs: Sequence[str]) -> List[str]:
     steps = [step for file, steps_ in _BY_EXECUTABLE.items() if file in files for step in steps_]
     steps += [step for program in programs for step in _IN_MALLOC.get(program, ())]
     return [*_find_advice(target, steps, ()), *([_NO_PROGRAM] if lacks_program(target) else [])]
+
+
+def make_client_options(command_line: Optional[str]) -> str:
+    """Return the options by which a client reaches the server that calls itself so; nothing for the usual place."""
+    listening = _LISTENING.search(command_line or "")
+    if listening is None:
+        return ""
+    socket, host, port = listening.groups()
+    if socket is not None:
+        return " -s %s" % shlex.quote(socket)
+    return ("" if host in _USUAL_HOSTS else " -h %s" % shlex.quote(host)) + ("" if port == _USUAL_PORT else " -p %s" % port)
+
+
+def add_client_options(text: str, options: str) -> str:
+    """Put the options behind each name of a client."""
+    return _CLIENT.sub(lambda client: client[0] + options, text) if options else text
 
 
 def lacks_program(target: Target) -> bool:

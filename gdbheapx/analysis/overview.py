@@ -125,11 +125,13 @@ def make_overview(
     main, judged, steps = _with_leaked(session, main, judged, steps, looked, whole_bytes)
     shown = [judgement for judgement in judged if judgement.allocator in {one.allocator for one in shown}]
     said = [*main.lines, *(line for judgement in shown for line in judgement.verdict.lines)]
+    client = memory_verdict.make_client_options(None if session.without_names else target.identity().command_line)
     by_command: Dict[str, StepAdvice] = {}  # in its first form: an allocator may name one that the memory as a whole asks for
     for step in steps:
         one = StepAdvice(None, step)
         if isinstance(step, StepSentence):
-            one = StepAdvice(step.command, step.why, step.saves_bytes, step.saves_bytes is not None)
+            command, why = (memory_verdict.add_client_options(part, client) for part in (step.command, step.why))
+            one = StepAdvice(command, why, step.saves_bytes, step.saves_bytes is not None)
         by_command.setdefault(one.command or one.why, one)
     advice = list(by_command.values())
     beside = [*memory_verdict.find_memory_findings(memory), *(finding for judgement in judged for finding in judgement.findings)]

@@ -64,6 +64,25 @@ def test_page_cache_that_is_less_than_half_is_not_the_verdict() -> None:
         assert memory_verdict.with_verdict_1_0(judged, split(parts)) == judged
 
 
+@pytest.mark.parametrize(
+    "title, options",
+    [
+        ("'/usr/bin/redis-server 127.0.0.1:6380'", " -p 6380"),
+        ("redis-server *:6379", ""),
+        ("valkey-server 10.0.0.5:7000 [cluster]", " -h 10.0.0.5 -p 7000"),
+        ("redis-server unixsocket:/run/redis/r.sock", " -s /run/redis/r.sock"),
+        ("redis-server $(id):6379", " -h '$(id)'"),
+        ("mysqld --port 6380", ""),
+        (None, ""),
+    ],
+)
+def test_a_client_asks_the_server_where_it_listens(title: Optional[str], options: str) -> None:
+    """The usual place needs no options; what a process calls itself is no command."""
+    assert memory_verdict.make_client_options(title) == options
+    asked = memory_verdict.add_client_options("redis-cli MEMORY PURGE", options)
+    assert asked == "redis-cli%s MEMORY PURGE" % options
+
+
 def test_a_small_suspect_is_no_next_step() -> None:
     """864 KiB of a process of 51 MiB explain nothing of it."""
     where: Any = SimpleNamespace(address=0x40)
