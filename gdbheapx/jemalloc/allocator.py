@@ -213,8 +213,8 @@ class JemallocMalloc(AllocatorInstance):
 
         allocated = self.malloc_stats().figures.get("stats", {}).get("allocated")
         cached = add_values(row.bytes for row in self.caches()) if self.tcaches().complete else None
-        used = None if allocated is None or cached is None else max(0, allocated - cached)
-        return read_profile(self.context, used, self.conditions().prof_active)
+        counted_bytes = None if allocated is None or cached is None else allocated - cached
+        return read_profile(self.context, counted_bytes, self.conditions().prof_active)
 
     def counted_bytes(self) -> Optional[int]:
         """Pages that it holds, in use or kept, by its arenas' own counters: no walk. None where an arena's cannot be read."""

@@ -257,6 +257,11 @@ def omits_large_tcache_bins(version: Version) -> bool:
     return (5, 1, 0) <= version < (5, 3, 0)
 
 
+def omits_sampled_blocks(version: Version) -> bool:
+    """curregs lacks small blocks that the heap profiler sampled (arena_large_malloc_stats_update); up to 5.3.0 they count as large."""
+    return version >= (5, 3, 1)
+
+
 def merges_no_large_flushes(version: Version) -> bool:
     """ctl_arena_stats_sdmerge (ctl.c) forgets nflushes of large allocations in the sum over arenas; from 5.3.0 it adds them."""
     return version < (5, 3, 0)

@@ -146,17 +146,19 @@ class JemallocMeter:
         return total
 
     def _find_large(self) -> Optional[CounterSpan]:
-        """Counters of large allocations; None in a build without statistics, and where an allocation's size is not its class's."""
+        """Counters of large allocations: of bytes, from 5.3.1 on, else of blocks of each class; None in a build without statistics."""
         types, geometry = self._context.types, self._context.geometry
         table = types.place("arena_s", "stats.lstats")
-        if table is None or table.struct is None or geometry.word_bytes != WORD or geometry.size_from_extent:
-            return None
-        made, freed = types.place(table.struct, "nmalloc"), types.place(table.struct, "ndalloc")
-        if made is None or freed is None or (made.size_bytes, freed.size_bytes) != (WORD, WORD) or table.size_bytes % WORD:
+        if table is None or table.struct is None or geometry.word_bytes != WORD or table.size_bytes % WORD:
             return None
         sizes = geometry.size_classes[geometry.nbins :][: table.count]
-        places = [(at + one.offset) // WORD for one in (made, freed) for at in range(0, table.size_bytes * len(sizes), table.size_bytes)]
-        return table.offset, table.size_bytes * len(sizes), places, [*sizes, *(-size for size in sizes)]
+        active = types.place(table.struct, "active_bytes")
+        counters = [types.place(table.struct, name) for name in ("nmalloc", "ndalloc")] if active is None else [active]
+        offsets = [one.offset for one in counters if one is not None and one.size_bytes == WORD]
+        if len(offsets) < len(counters) or (active is None and geometry.size_from_extent):
+            return None
+        places = [(at + offset) // WORD for offset in offsets for at in range(0, table.size_bytes * len(sizes), table.size_bytes)]
+        return table.offset, table.size_bytes * len(sizes), places, [*sizes, *(-size for size in sizes)] if active is None else [1] * len(sizes)
 
     def _find_bins(self, arena: LayoutView) -> List[CounterSpan]:
         """Find the counters of regions in the arena's bins, which never move."""

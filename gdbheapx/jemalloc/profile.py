@@ -11,6 +11,7 @@ from gdbheapx.common.problems import MISSING_SYMBOLS, NOT_PROFILED
 from gdbheapx.common.units import SentenceSize, format_share, make_sentence
 from gdbheapx.jemalloc import codes
 from gdbheapx.jemalloc.arenas import JemallocContext
+from gdbheapx.jemalloc.layouts import omits_sampled_blocks
 from gdbheapx.jemalloc.options import can_profile
 from gdbheapx.layout.view import LayoutView
 
@@ -29,8 +30,6 @@ STATES_COUNTED = (1, 2)
 SHIFT = 8
 """1 << SC_LG_TINY_MIN: what counts of blocks are multiplied by before they are summed (prof.c: prof_unbias_map_init)."""
 MOST = (1 << 64) - 1
-LARGE_BYTES = 16 << 10
-"""SC_LARGE_MINCLASS with pages of 4,096 bytes."""
 
 
 def read_forest(
@@ -125,8 +124,8 @@ class Profile(NamedTuple):
     """Uid, name as the program set it by thread.prof.name, and sum of each thread that is not expired (prof_tdata_t)."""
     backtraces: Sequence[Backtrace]
     total: ProfileCounts
-    allocated_bytes: Optional[int] = None
-    """By jemalloc's own counters, less what thread caches hold; None in builds without statistics, and where a cache cannot be read."""
+    used_bytes: Optional[int] = None
+    """In use, by jemalloc's own counters; None in builds without statistics, and where a thread cache cannot be read."""
     is_active: Optional[bool] = None
     """prof.active: sampling is on now."""
 
@@ -139,13 +138,6 @@ class Profile(NamedTuple):
         """Return the fields of the JSON answer."""
         covered = {"covered_bytes": self.covered_bytes, "used_bytes": self.used_bytes}
         return {"sample_bytes": self.sample_bytes, "backtraces": len(self.backtraces), **covered}
-
-    @property
-    def used_bytes(self) -> Optional[int]:
-        """Return the bytes in use, without sampling's own rounding: each sampled block counts as SC_LARGE_MINCLASS at least (prof.c:
-        arena_prof_promote)."""
-        promoted = sum(max(0, LARGE_BYTES * trace.total.curobjs - trace.total.curbytes) for trace in self.backtraces)
-        return None if self.allocated_bytes is None else max(0, self.allocated_bytes - promoted)
 
     @property
     def covered_bytes(self) -> int:
@@ -187,9 +179,9 @@ class Profile(NamedTuple):
             yield from maps.rstrip("\n").split("\n")  # names may hold what splitlines() takes for the end of a line
 
 
-def read_profile(context: JemallocContext, allocated_bytes: Optional[int] = None, is_active: Optional[bool] = None) -> Profile:
+def read_profile(context: JemallocContext, counted_bytes: Optional[int] = None, is_active: Optional[bool] = None) -> Profile:
     """The profile. HeapxError, with the next step, where nothing was sampled or its types are not known; what is damaged is reported and
-    left out."""
+    left out. `counted_bytes`: what jemalloc counts as allocated, less what thread caches hold."""
     _check_profiling(context)
     table = context.symbols.find("bt2gctx")
     if table is None:
@@ -210,7 +202,16 @@ def read_profile(context: JemallocContext, allocated_bytes: Optional[int] = None
         elif owner is None or not owner["expired"]:  # prof.reset drops a thread's data
             shares.setdefault(owners[address], []).append(view)
     profile = _make_profile(context, gctxs, shares, tdatas)
-    return profile._replace(allocated_bytes=allocated_bytes, is_active=is_active)
+    used_bytes = None if counted_bytes is None else _count_used(context, counted_bytes, profile.backtraces)
+    return profile._replace(used_bytes=used_bytes, is_active=is_active)
+
+
+def _count_used(context: JemallocContext, counted_bytes: int, traces: Sequence[Backtrace]) -> int:
+    """Count each sampled small block as it is: the counters have it as SC_LARGE_MINCLASS (arena_prof_promote), from 5.3.1 on not at all
+    (arena_large_malloc_stats_update)."""
+    least_bytes, is_left_out = context.geometry.size_classes[context.geometry.nbins], omits_sampled_blocks(context.jemalloc.version)
+    small = [trace.total for trace in traces if trace.total.curbytes < least_bytes * trace.total.curobjs]
+    return max(0, counted_bytes + sum(one.curbytes - (0 if is_left_out else least_bytes * one.curobjs) for one in small))
 
 
 def _check_profiling(context: JemallocContext) -> None:
