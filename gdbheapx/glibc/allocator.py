@@ -372,8 +372,7 @@ class GlibcMalloc(AllocatorInstance):
         """Return what malloc_trim(0) leaves, as of one stop."""
         from gdbheapx.glibc.plan import explain_keeping
 
-        done = self.survey()
-        return explain_keeping(done, survey.arena_totals(done), self.shape)
+        return explain_keeping(self.survey(), self.arenas(), self.shape)
 
     def bins(self) -> List[BinRow]:
         """The non-empty bins of every arena."""

@@ -15,7 +15,6 @@ from gdbheapx.common.problems import Diagnostic, PartialSink, ProblemCode
 from gdbheapx.common.ranges import Range, subtract_ranges, unite_ranges
 from gdbheapx.glibc import codes, layouts
 from gdbheapx.glibc.layouts import HEAP_INFO, MALLOC_STATE, align_chunk
-from gdbheapx.glibc.records import ArenaTotals
 from gdbheapx.inferior.base import BulkSource, Mapping, Module, StructType, Symbol, Target, ThreadLocal, TypeSet
 from gdbheapx.kernel.common.in_ram import Ram
 from gdbheapx.kernel.common.library import STOP_TOP, Kernel
@@ -339,8 +338,6 @@ class ArenaWalk:
         """Bytes of chunks in all runs."""
         self.unlocated_bytes = 0
         """Bytes of system_mem that the walk did not come by; known once it is over."""
-        self.row: Optional[ArenaTotals] = None
-        """Its figures, once they were asked for."""
         self.members: Optional[Sequence[int]] = None
         """bins.members: chunks in its bins, sorted; None until they were asked for."""
 

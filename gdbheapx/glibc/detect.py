@@ -68,23 +68,19 @@ def find_glibc_copies(target: Target) -> List[Glibc]:
         partner = next((symbol for symbol in partners if symbol.module == arena.module), None)
         if partner is not None:
             known.append((arena, partner, None))
-    with_symbols = len(known)
     known += _in_packs(target, {arena.module.base for arena, _, _ in known})
-    if 0 < with_symbols < len(known):
-        order = {module.base: place for place, module in enumerate(target.modules())}
-        known.sort(key=lambda pair: order.get(pair[0].module.base, len(order)))
+    order = {module.base: place for place, module in enumerate(target.modules())}
     copies: List[Glibc] = []
     failed: List[NoLayout] = []
-    for arena, partner, pack in known:
+    for arena, partner, pack in sorted(known, key=lambda pair: order.get(pair[0].module.base, len(order))):
         try:
-            named = _describe_copy(target, arena, partner, len(copies), pack, _known_version(arena.module))
+            named = _describe_copy(target, arena, partner, len(copies), pack)
             copies.append(_settle_by_structure(target, named, len(copies)) or _with_locals(target, named))
         except WrongPack:
             raise
         except NoLayout as error:
             failed.append(error)
-    unread = {lacking.module.base for lacking in failed}
-    bases = {arena.module.base for arena, _, _ in known} - unread
+    bases = {copy.module.base for copy in copies}
     places: Sequence[ArenaPlace] = ()
     # where there are known copies, only an object with a libc's name may have one more
     if not bases or any(LIBRARY.match(module.file_name) for module in target.modules() if module.base not in bases):
@@ -181,9 +177,8 @@ def _is_used(target: Target, glibc: Glibc) -> bool:
         return True
 
 
-def _describe_copy(target: Target, arena: Symbol, partner: Symbol, number: int, pack: Optional[Pack], release: Optional[str]) -> Glibc:
-    """`release`: by a pack of this build, whether or not anything else is taken from it."""
-    text = pack.version_text if pack is not None else _version_text(target, arena) or release
+def _describe_copy(target: Target, arena: Symbol, partner: Symbol, number: int, pack: Optional[Pack]) -> Glibc:
+    text = pack.version_text if pack is not None else _version_text(target, arena) or _known_version(arena.module)
     version = layouts.parse_version(text)
     probed = version is None and arena.source == "symbol"
     if probed:
@@ -241,7 +236,8 @@ def _by_structure(target: Target, place: "ArenaPlace", number: int, text: Option
     told = layouts.parse_version(text)
     named = place.of_release(target, told) if told is not None else None
     place = named or place
-    version = told if told is not None and named else layouts.release_by_lists(place.row, place.locals.safe_linking, place.locals.has_key)
+    by_lists = layouts.release_by_lists(place.rows[0], place.locals.safe_linking, place.locals.has_key)
+    version = told if told is not None and named else by_lists
     symbols = [Symbol(name, at, place.module, "probe") for name, at in (("main_arena", place.main_arena), ("mp_", place.mp))]
     glibc = _make_glibc(target, number, symbols, version, text if named else None, place.types, "table")
     curbrk = Symbol("__curbrk", place.curbrk, place.module, "probe") if place.curbrk else None

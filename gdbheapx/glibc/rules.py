@@ -49,6 +49,7 @@ RULES: Dict[str, Tuple[ProblemCode, AbortMessages]] = {
     "chunk-size-small": (codes.CHUNK_SMALL, _aborts("free(): invalid size")),
     "chunk-size-misaligned": (codes.CHUNK_MISALIGNED, _aborts("free(): invalid size")),
     "chunk-mmapped-bit": (codes.CHUNK_MMAPPED_BIT, _aborts("munmap_chunk(): invalid pointer")),
+    "chunk-mmapped-cached": (codes.CHUNK_MMAPPED_BIT, _UNNOTICED),
     "chunk-overrun": (codes.CHUNK_OVERRUN, _aborts("double free or corruption (out)")),
     "chunk-size-zero": (codes.FENCEPOST_INSIDE, _aborts("free(): invalid size")),
     "unsorted-size": (codes.CHUNK_SMALL, _aborts("malloc(): invalid size (unsorted)", since=(2, 29), before="malloc(): memory corruption")),
@@ -524,6 +525,8 @@ class GlibcCheck:
             return  # what these sums only hint at was found
         if code == codes.CHUNK_OVERRUN and walk is not None and address == walk.arena.top:
             rule = "top-size"
+        elif code == codes.CHUNK_MMAPPED_BIT and self._is_cached_size(address):
+            rule = "chunk-mmapped-cached"
         elif code in SIZES and address in self.unsorted:
             rule = "unsorted-size"
         elif code in SIZES and stop is not None and stop.previous in self.unsorted:
@@ -537,6 +540,12 @@ class GlibcCheck:
                     for name, why in heap_rules(self.context, other.arena, address, frozenset()):
                         self.findings.add(name, address, why)
         self.findings.add(rule, address, message, self._find_suspect(stop))
+
+    def _is_cached_size(self, chunk: Optional[int]) -> bool:
+        """Return whether free() puts a chunk of this size into a thread cache before it looks at the flags."""
+        word, most = self.glibc.geometry.word_bytes, _read_cached_bytes(self.context)
+        field = self.context.target.read_prefix((chunk or 0) + word, word)
+        return most is not None and int.from_bytes(field, self.context.target.byte_order) & ~FLAGS < most
 
     def _read_top_size(self, walk: ArenaWalk) -> int:
         try:
@@ -667,7 +676,7 @@ def _read_cached_bytes(context: Context) -> Optional[int]:
     traits = context.glibc.traits
     if not traits.size_before_flags:
         return None
-    largest = context.glibc.read_mp(context.target)["tcache_max_bytes"]
+    largest = context.glibc.read_setting(context.target, "tcache_max_bytes") or 0
     return largest if traits.mmapped_trailer else min(largest, tcache_size(TCACHE_SMALL_BINS, context.glibc.geometry))
 
 

@@ -528,8 +528,6 @@ class ArenaPlace(NamedTuple):
     module: Module
     main_arena: int
     mp: int
-    row: Version
-    """A release with its layouts."""
     types: TypeSet
     locals: ThreadLocalOffsets
     bins: int
@@ -538,9 +536,8 @@ class ArenaPlace(NamedTuple):
     """In the ring."""
     is_closed: bool
     """The ring comes back."""
-    score: int
     rows: Sequence[Version]
-    """All whose layouts fit: more than one where no thread has a cache."""
+    """Releases whose layouts fit, the newest, whose types these are, first; more than one where no thread has a cache."""
     curbrk: Optional[int] = None
     """`__curbrk`."""
 
@@ -550,7 +547,7 @@ class ArenaPlace(NamedTuple):
         if row not in self.rows:
             return None
         own = dict(list_arena_layouts(target.word_bytes, target.machine))[row].structs
-        return self._replace(row=row, types=TypeSet({name: own[name] for name in self.types.structs}), rows=(row,))
+        return self._replace(types=TypeSet({name: own[name] for name in self.types.structs}), rows=(row,))
 
 
 def find_arena_places(target: Target, known: Set[int]) -> List[ArenaPlace]:
@@ -597,18 +594,17 @@ def _settle_place(target: Target, fit: ArenaCandidate) -> ArenaPlace:
     and malloc_par.
     """
     # whatever fields are called
-    rows = list_arena_layouts(target.word_bytes, target.machine)
-    same = [(version, types) for version, types in rows if _list_places(types) == _list_places(fit.types)]
+    same = [row for row in list_arena_layouts(target.word_bytes, target.machine) if _list_places(row[1]) == _list_places(fit.types)]
     is_used = bool(fit.state["system_mem"]) or len(fit.ring) > 1
     has_caches = _wants_caches(fit) and is_used  # none before the first malloc
-    structs = [types.structs[layouts.TCACHE.name] for _, types in reversed(same)] if has_caches else []
+    structs = [row[1].structs[layouts.TCACHE.name] for row in reversed(same)] if has_caches else []
     places = find_thread_locals(target, fit.ring, structs)
-    fitting = [one for one in same if places.struct in (None, one[1].structs[layouts.TCACHE.name])]
-    version, types = fitting[0][0], TypeSet(dict(fitting[0][1].structs))
+    fitting = [row for row in same if places.struct in (None, row[1].structs[layouts.TCACHE.name])]
+    types = TypeSet(dict(fitting[0][1].structs))
     if not has_caches:
         del types.structs[layouts.TCACHE.name]
-    proof = (fit.good_bins, len(fit.ring), fit.is_closed, fit.score)
-    return ArenaPlace(fit.module, fit.address, fit.mp, version, types, places, *proof, [other for other, _ in fitting])
+    rows = [version for version, _ in fitting]
+    return ArenaPlace(fit.module, fit.address, fit.mp, types, places, fit.good_bins, len(fit.ring), fit.is_closed, rows)
 
 
 def locals_of(target: Target, main_arena: int, types: TypeSet) -> Optional[ThreadLocalOffsets]:

@@ -492,10 +492,8 @@ def arena_claims(done: Survey) -> List[Claim]:
 
 def arena_totals(done: Survey) -> List[ArenaTotals]:
     """Return one row for each arena, in ring order; the threads of each if every thread's thread_arena is known."""
-    threads, rows = Counter(cache.arena for cache in done.singles.caches.caches), []
-    for walk in done.walks:
-        row = walk.row = walk.row or _make_row(done, walk)
-        rows.append(row._replace(threads=None if None in threads else threads[walk.arena.address]))
+    threads = Counter(cache.arena for cache in done.singles.caches.caches)
+    rows = [_make_row(done, walk, None if None in threads else threads[walk.arena.address]) for walk in done.walks]
     return rows if done.remnant is None else [_remnant_row(done, done.remnant), *rows]
 
 
@@ -522,7 +520,7 @@ def _remnant_row(done: Survey, lost: Remnant) -> ArenaTotals:
     return ArenaTotals(**unknown)
 
 
-def _make_row(done: Survey, walk: arenas.ArenaWalk) -> ArenaTotals:
+def _make_row(done: Survey, walk: arenas.ArenaWalk, threads: Optional[int]) -> ArenaTotals:
     context, state, system, known = done.context, walk.arena.state, walk.system_bytes, done.singles.caches.known
     total = walk.total() or (NO_CHUNKS_NO_PAGES if context.ram.pages is None else NO_CHUNKS)
     trim = predict_trim(context, walk, total)
@@ -559,7 +557,7 @@ def _make_row(done: Survey, walk: arenas.ArenaWalk) -> ArenaTotals:
         free_returned_resident_bytes=kept.resident_bytes,
         free_returned_huge_bytes=kept.huge_bytes,
         huge_bytes=None if kept.huge_bytes is None or own.huge_bytes is None else kept.huge_bytes + own.huge_bytes,
-        threads=None,
+        threads=threads,
         attached_threads=state.get("attached_threads"),
         locked=bool(state["mutex"]),
         blockless_huge_bytes=count_blockless_huge_bytes(context, walk, total, kept),

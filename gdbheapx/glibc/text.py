@@ -93,7 +93,7 @@ _MEANINGS = (
     ("mmap_threshold", "bytes", "requests of this size or larger get their own mapping"),
     ("arena_test", None, "up to this number of arenas no limit is checked"),
     ("arena_max", None, "maximum number of arenas; 0: 8 per core (2 on 32-bit)"),
-    ("thp_mode", None, "huge pages: 1 malloc asks the kernel for them; else it does not (0 at start; 2, 3: set to never, not known)"),
+    ("thp_mode", None, "huge pages: 1 malloc asks the kernel for them, else not (0: it always gives them, 2: never, 3: not known yet)"),
     ("thp_pagesize", "bytes", "with glibc.malloc.hugetlb=1, or by default: brk grows and shrinks in these steps; 0: off"),
     ("hp_pagesize", "bytes", "with glibc.malloc.hugetlb=2: page size of mapped memory; 0: off"),
     ("hp_flags", None, "mmap flags for hp_pagesize"),

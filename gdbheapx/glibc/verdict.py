@@ -703,8 +703,9 @@ def _huge_pages(mp: LayoutView, has: GlibcSettingFigures, more: str) -> List[Eff
     if size is None:  # before 2.35
         return []
     setting = HUGETLB_ON.text + more
-    if size:
-        return [in_force("malloc-huge-pages", setting, "malloc asks for huge pages")]
+    if size:  # 2.43 may have one without asking: where it is set by default, the machine decides (malloc.c: thp_init, madvise_thp)
+        asks = mp.get("thp_mode") in (None, layouts.THP_MADVISE)
+        return [in_force("malloc-huge-pages", setting, "malloc asks for huge pages" if asks else "the machine's setting decides alone")]
     least = None if has.huge_page_bytes is None else -has.huge_page_bytes
     why = "it costs at most the missing parts of the huge pages where arenas lie now; nothing where the kernel has no huge page at hand"
     most = _in_order(mp, has, 0)

@@ -460,7 +460,7 @@ WHERE = {
     answers.FAST_LIST: "fastbin: the same, on malloc's lists of freed small chunks, which are not merged with their neighbours",
     answers.THREAD_TOP: "thread-top: the end of a thread's arena above the last block; only free() returns it, malloc_trim never does",
     answers.MAIN_TOP: "main-top: the end of the main arena; malloc keeps a little of it",
-    answers.FOREIGN_BREAK: "foreign-break: the end of the main arena; other code moved the program break, so it cannot be returned",
+    answers.FOREIGN_BREAK: "foreign-break: the end of the main arena; it is not at the program break, so no trim returns it",
     answers.ENDED_ARENA: "ended-arena: in arenas of threads that have ended; a new thread may take one over",
     answers.SPAN: "span: free objects of spans; a span can be returned when its last object is back in it",
     answers.GROUP: "group: free slots of groups; a group is returned when the last block in it is freed",

@@ -179,7 +179,8 @@ SIZES: Tuple[Tuple[str, int, str], ...] = (
     ("all ones", 0xFFFFFFFFFFFFFFF1, "chunk-overrun"),
     ("a gibibyte", (1 << 30) | 1, "chunk-overrun"),
 )
-UNSORTED_NAMES = ("unsorted-size", "unsorted-next-size")
+OTHER_NAMES = ("unsorted-size", "unsorted-next-size", "chunk-mmapped-cached")
+"""What the same breaks beside a chunk in the unsorted bin, and with the mmapped bit from 2.42 on."""
 
 
 def _sizes() -> List[Plant]:
@@ -187,7 +188,7 @@ def _sizes() -> List[Plant]:
     plants = []
     for number, (name, value, rule) in enumerate(SIZES):
         for arena, kind in ((number % 2, "used"), (1 - number % 2, "behind-free")):
-            plants.append(Plant("size of %s: %s, arena %d" % (kind, name, arena), kind, arena, 3 * arena, 8, value, (rule, *UNSORTED_NAMES)))
+            plants.append(Plant("size of %s: %s, arena %d" % (kind, name, arena), kind, arena, 3 * arena, 8, value, (rule, *OTHER_NAMES)))
     return plants
 
 

@@ -90,6 +90,9 @@ class World(NamedTuple):
     little_endian: bool
     machine: str
 
+    def __str__(self) -> str:
+        return "%d.%d-%s" % (*self.version, self.machine)
+
     @property
     def geometry(self) -> Geometry:
         """Its geometry."""
@@ -105,17 +108,18 @@ class World(NamedTuple):
         return 64 << 20 if self.word_bytes == 8 else 1 << 20
 
 
-WORLDS = [
-    World(version, word, align, page, little, machine)
-    for version in ((2, 29), (2, 31), (2, 36), (2, 41), (2, 42), (2, 43))
-    for word, align, page, little, machine in (
-        (8, 16, 4096, True, "i386:x86-64"),
-        (4, 16, 4096, True, "i386"),
-        (4, 8, 4096, True, "arm"),
-        (8, 16, 65536, True, "aarch64"),
-        (8, 16, 65536, False, "powerpc:common64"),
-    )
-]
+RELEASES = ((2, 29), (2, 31), (2, 36), (2, 41), (2, 42), (2, 43))
+MACHINES = (
+    (8, 16, 4096, True, "i386:x86-64"),
+    (4, 16, 4096, True, "i386"),
+    (4, 8, 4096, True, "arm"),
+    (8, 16, 65536, True, "aarch64"),
+    (8, 16, 65536, False, "powerpc:common64"),
+)
+WORLDS = [World(version, *machine) for version in RELEASES for machine in MACHINES]
+ON_X86_64 = {version: World(version, *MACHINES[0]) for version in RELEASES}
+BY_TURNS = [World(version, *machine) for version, machine in zip(RELEASES, MACHINES)]
+"""Each machine once."""
 
 
 def make(world: World, seed: int = 1, threads: int = 3, chunks: int = 300) -> Fake:

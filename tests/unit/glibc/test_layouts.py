@@ -19,7 +19,7 @@ from gdbheapx.inferior.base import Symbol, TypeSet
 from gdbheapx.kernel.glibc.records import Geometry
 from gdbheapx.layout import pack
 from gdbheapx.layout.view import Shape, Struct, Version, lay_out_struct, take_struct
-from tests.support.builders.process import LIBC, WORLDS, Fake, World, make
+from tests.support.builders.process import BY_TURNS, LIBC, WORLDS, Fake, World, make
 from tools import make_packs
 
 LP64, I386 = Shape(8, 16), Shape(4, 16)
@@ -160,7 +160,7 @@ def test_by_its_pack(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("moved", [{"main_arena": 8}, {"main_arena": -4096}, {"mp_": 64}, {"mp_": -512}], ids=str)
-@pytest.mark.parametrize("world", WORLDS[:: len(WORLDS) // 5], ids=str)
+@pytest.mark.parametrize("world", BY_TURNS, ids=str)
 def test_wrong_addresses(world: World, moved: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A pack whose addresses are off is refused with the reason."""
     fake, _ = stripped(world, monkeypatch, **moved)
@@ -169,7 +169,7 @@ def test_wrong_addresses(world: World, moved: Any, monkeypatch: pytest.MonkeyPat
     assert "its memory does not match its layout" in caught.value.message
 
 
-@pytest.mark.parametrize("world", WORLDS[:: len(WORLDS) // 5], ids=str)
+@pytest.mark.parametrize("world", BY_TURNS, ids=str)
 def test_a_damaged_heap(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Some bins that lead nowhere are damage of the heap: the pack is believed, and what is read with it tells the rest."""
     fake, known = stripped(world, monkeypatch)

@@ -165,6 +165,13 @@ def test_what_the_program_sets_itself_no_variable_changes(variables: Any, is_tol
     assert found["thread-caches"].setting.endswith(" (added to its present value)") == (variables == ("GLIBC_TUNABLES",))
 
 
+@pytest.mark.parametrize("mode, why", [(None, "malloc asks for huge pages"), (1, "malloc asks for huge pages"), (0, "the machine's setting decides alone")])
+def test_who_asks_for_huge_pages(mode: Optional[int], why: str) -> None:
+    """Up to 2.42 malloc does where thp_pagesize is set; 2.43 sets it on aarch64 whether it asks or not (thp_init, madvise_thp)."""
+    found = told({**MP, "thp_pagesize": 2 << 20, **({} if mode is None else {"thp_mode": mode})}, ARENA)["malloc-huge-pages"]
+    assert (found.is_in_force, found.why) == (True, why)
+
+
 def test_what_is_in_force_is_told() -> None:
     """One arena, fixed thresholds, no thread caches."""
     found = told({**FIXED, "trim_threshold": 1 << 17, "mmap_threshold": 1 << 17, "tcache_count": 0}, ARENA)
