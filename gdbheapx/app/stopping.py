@@ -1,11 +1,9 @@
 """Stops a live process for one command: what that will take is said first, its locks are read, and it is copied where that is shorter."""
 
 import gc
-import mmap
-import os
 import time
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Callable, List, Optional, Protocol, Sequence, Set, Tuple
+from typing import TYPE_CHECKING, Any, Callable, List, Optional, Protocol, Sequence, Set
 
 from gdbheapx.allocators.session import Session
 from gdbheapx.analysis.memory.kinds import OF_KERNEL, is_device
@@ -15,14 +13,12 @@ from gdbheapx.common import addon_loader, problems, stops, units
 from gdbheapx.common.errors import HeapxError
 from gdbheapx.common.stops import Reads
 from gdbheapx.inferior.base import Mapping, MappingUse, Target
-from gdbheapx.inferior.live import procfs
 from gdbheapx.inferior.live.usage import is_fuse
 from gdbheapx.kernel.common.copy import TAKES_ALL, TAKES_OWN, CopiedRange, Copy
 
 if TYPE_CHECKING:
     from gdbheapx.inferior.target import ElfTarget
     from gdbheapx.kernel.binding import CKernel
-    from gdbheapx.kernel.common.copy import Hold
 
 MOST_MOMENTS, PAUSE_S = 9, 0.002
 """How often a process is stopped, and how long it runs between, until no thread is in the middle of a change of a heap."""
@@ -32,6 +28,9 @@ MOST_STOPS = 16
 """Of one copy."""
 IN_SEVERAL = "it is copied in several pauses"
 COPIED_IN_SEVERAL = "its memory was copied in %d pauses of at most %g s, from low addresses to high ones: later pauses may show later data"
+
+TakeRest = Callable[[Sequence[CopiedRange], Any, Any], Optional[int]]
+"""What is to be copied, the process's source and the deadline, as Copy.take has them, give where the copy ended."""
 
 
 class RunningCopy(Protocol):
@@ -50,15 +49,15 @@ class Copying:
     """Copy of one process, for all readings of it."""
 
     def __init__(self, kernel: "CKernel", copy: Copy) -> None:
-        self._kernel, self._copy = kernel, copy
+        self.kernel, self.copy = kernel, copy
         self._devices: Set[int] = set()
         self._closed: Set[int] = set()
         self.left: Optional[int] = None
         """Where the copy goes on in the next stop; None: it is whole."""
-        self._source: Any = None
-        """Says what may be brought in from swap."""
-        self.is_followed = self.is_marked = False
-        """Most of it is copied already, and what is written to since is known; by marks of the kernel, which are cleared once."""
+        self.take_rest: Optional[TakeRest] = None
+        """Copies what an add-on, which has copied the process while it ran, has left for the stop."""
+        self.is_marked = False
+        """The kernel's marks of writes were cleared for this copy: they are cleared once."""
 
     def prepare(self, target: Target) -> int:
         """Make memory present for all that there is to copy, while the process runs: its bytes."""
@@ -70,55 +69,24 @@ class Copying:
         is_served = (use.mapping.start for use in uses if use.mapping.shared and is_fuse(use.filesystem))
         self._devices = {*(use.mapping.start for use in uses if is_device(use)), *is_served}
         self._closed = {use.mapping.start for use in uses if not use.mapping.readable and (use.resident_bytes or use.swapped_bytes)}
-        return self._copy.prepare(self._list_ranges(target))
+        return self.copy.prepare(self.list_ranges(target.mappings()))
 
     def take(self, target: Any) -> Optional[int]:
         """Copy it, and let it run on. None: all of it; else the address from which on there was no time: take() goes on with what is left,
         once it is stopped again."""
-        source, ranges = self._kernel.open_apart(target.bulk_source()), self._list_ranges(target)
+        source, ranges = self.kernel.open_apart(target.bulk_source()), self.list_ranges(target.mappings())
 
         def take_copy() -> None:
-            if self.is_followed:
-                self.left = self._copy.last(ranges, source, target.still.until)
-                target.dirty_pages = self._dirty_pages()
-                return
-            self.left = self._copy.take(ranges, source, target.still.until, self.left or 0)
+            until = target.still.until
+            rest = self.take_rest
+            self.left = self.copy.take(ranges, source, until, self.left or 0) if rest is None else rest(ranges, source, until)
 
-        target.keep(self._copy, take_copy)
+        target.keep(self.copy, take_copy)
         return self.left
 
-    def run_along(self, target: Any, ranges: Sequence[Tuple[int, int]]) -> None:
-        """Copy these ranges, of which it is known what is written to, while the process runs."""
-        self._source = self._kernel.open_apart(target.bulk_source())
-        self._copy.run_along([(start, end, TAKES_ALL) for start, end in ranges], self._source, self.is_marked)
-        self.is_followed = True
-        target.foresee()
-
-    def round(self, looks: bool) -> int:
-        """Copy what was written to since: bytes."""
-        return self._copy.round(self._source, looks)
-
-    def finish(self, target: Any, hold: "Hold") -> Optional[bool]:
-        """Instead of target.stop() and take(): both in one go, as short as can be. None: that is not possible now, and it runs; else what
-        stop() returns."""
-
-        def ranges_of_maps(maps: bytes) -> List[CopiedRange]:
-            return copied_ranges(procfs.parse_maps(os.fsdecode(maps)), self._devices, self._closed)
-
-        maps, began_s = os.fsencode(target.maps_text()), time.monotonic()
-        held = hold.take(self._copy, self._source, maps, ranges_of_maps(maps), ranges_of_maps)
-        self.left = None if held is None else held.left
-        if held is None:
-            target.was_stopped((time.monotonic() - began_s) * 1000)  # at most
-            return None
-        target.dirty_pages = self._dirty_pages()
-        return bool(target.keep_held(self._copy, held))
-
-    def _dirty_pages(self) -> int:
-        return (self._copy.taken.copied_bytes + self._copy.taken.unread_bytes) // mmap.PAGESIZE
-
-    def _list_ranges(self, target: Target) -> List[CopiedRange]:
-        return copied_ranges(target.mappings(), self._devices, self._closed)
+    def list_ranges(self, mappings: Sequence[Mapping]) -> List[CopiedRange]:
+        """Return what is copied of a process with these mappings."""
+        return copied_ranges(mappings, self._devices, self._closed)
 
 
 def copied_ranges(mappings: Sequence[Mapping], devices: Set[int], closed: Set[int]) -> List[CopiedRange]:

@@ -3,17 +3,6 @@
 
 #include "../common/gdbheapx.h"
 
-/* ---- cold.py ---- */
-
-enum {
-    COLD_RESIDENT = 1, COLD_SWAPPED = 2, COLD_STALE = 4, COLD_KNOWN = 8, COLD_LOCKED = 16, COLD_SEEN = 32
-};
-
-struct cold_sum {
-    uint64_t owner, label, blocks, bytes, cold_blocks, cold_bytes, partly_bytes, known_bytes, resident_bytes,
-        swapped_bytes, locked_bytes, unseen_bytes;
-};
-
 /* ---- graph_queries.py ---- */
 
 struct fill_rule {
@@ -188,7 +177,6 @@ struct slot_sums {
 };
 
 struct block_source;
-struct cold;
 struct containers;
 struct copies;
 struct csv_words;
@@ -205,7 +193,6 @@ struct referrals;
 struct signer;
 struct slot_tally_job;
 struct source;
-struct span;
 struct stacks;
 struct ways;
 struct weak;
@@ -226,15 +213,6 @@ void heapx_blocks_free(struct block_source *source);
 uint64_t heapx_blocks_cells(const uint64_t *runs, uint64_t run_count, const uint32_t *labels, uint64_t *addresses, uint64_t *usable);
 int64_t heapx_blocks_unlist(const struct source *memory, int little_endian, const uint64_t *runs, uint64_t run_count, const uint64_t *heads,
     uint64_t head_count, uint64_t most, uint32_t *labels);
-
-/* ---- cold.py ---- */
-
-void heapx_cold_free(struct cold *cold);
-struct cold *heapx_cold_new(const struct graph *graph, const uint32_t *owners, const uint32_t *labels, const struct span *spans,
-    uint64_t count, const uint8_t *kinds, uint64_t page_bytes);
-int64_t heapx_cold_slice(struct cold *cold, double seconds);
-uint64_t heapx_cold_found(const struct cold *cold, struct cold_sum *out, uint64_t room);
-uint64_t heapx_cold_done(const struct cold *cold);
 
 /* ---- graph_queries.py ---- */
 

@@ -65,22 +65,6 @@ static uint64_t read_numbers(int fd, uint64_t *to, uint64_t count, uint64_t firs
     return got > 0 ? (uint64_t) got / 8 : 0;
 }
 
-/* The first page in RAM of these ranges (begin, end) that has no mark of a write; UINT64_MAX: all have it. */
-uint64_t heapx_pages_unmarked(const struct page_table *table, const uint64_t *ranges, uint64_t count)
-{
-    uint64_t entries[WINDOW_PAGES];
-    for (uint64_t i = 0; i < count; i++)
-        for (uint64_t number = ranges[2 * i] / table->page, got; number < ranges[2 * i + 1] / table->page; number += got) {
-            const uint64_t left = ranges[2 * i + 1] / table->page - number;
-            if (!(got = read_numbers(table->pagemap_fd, entries, left < WINDOW_PAGES ? left : WINDOW_PAGES, number)))
-                break;
-            for (uint64_t j = 0; j < got; j++)
-                if ((entries[j] & (ENTRY_PRESENT | ENTRY_MARKED)) == ENTRY_PRESENT)
-                    return (number + j) * table->page;
-        }
-    return UINT64_MAX;
-}
-
 /* A page that is present and not mapped by this process alone: shared after fork, or the zero page, which is in nobody's RSS. (Bit 61,
    "of a file", tells nothing: the huge zero page has it.) */
 static uint8_t kind_of_shared(const struct page_table *table, uint64_t entry)

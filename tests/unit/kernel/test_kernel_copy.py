@@ -3,13 +3,11 @@
 Files: kernel/common/copy.py app/stopping.py
 """
 
-import ctypes
 import mmap
 import subprocess
 import sys
 import time
 from array import array
-from pathlib import Path
 from typing import Any, Iterator, List, Tuple
 
 import pytest
@@ -21,7 +19,6 @@ from gdbheapx.inferior.base import Mapping
 from gdbheapx.inferior.live.source import LiveSource
 from gdbheapx.kernel.common import copy
 from gdbheapx.kernel.common.copy import TAKES_ALL, TAKES_OWN
-from gdbheapx.kernel.common.library import address_of
 from tests.support import at_rest
 
 PAGE = mmap.PAGESIZE
@@ -105,7 +102,9 @@ def test_it_is_as_it_was(process: "subprocess.Popen[bytes]") -> None:
             process.wait()
         assert contents(source, mappings) == before
         assert [source.touched_ranges(mapping.start, mapping.end) for mapping in mappings] == pages
-        assert kernel.load_native_library().residency(source.page_table(), [(mapping.start, mapping.end) for mapping in mappings]) == residency  # type: ignore[arg-type]
+        assert (
+            kernel.load_native_library().residency(source.page_table(), [(mapping.start, mapping.end) for mapping in mappings]) == residency
+        )  # type: ignore[arg-type]
         bounds = (
             kernel.load_native_library()
             .written(source.bulk_source(), [(one.start, one.end) for one in mappings if one.is_untouched_zero], PAGE, Budget())
@@ -168,61 +167,3 @@ def test_what_is_copied() -> None:
     ranges = [(0x1000, 0x2000, TAKES_ALL), (0x2000, 0x3000, TAKES_OWN), (0x5000, 0x6000, TAKES_ALL)]
     assert copied_ranges(mappings, {0x6000}, set()) == ranges
     assert copied_ranges(mappings, {0x6000}, {0x3000}) == sorted([*ranges, (0x3000, 0x4000, TAKES_ALL)])
-
-
-def entry(frame: int, *bits: int) -> int:
-    """Of pagemap, of a page in RAM."""
-    return 1 << 63 | frame | sum(1 << bit for bit in bits)
-
-
-def test_marks_of_what_was_written(tmp_path: Path) -> None:
-    """Of a process's files that are made up: kept is a page of the same frame without a mark, and of no file; all else is read again."""
-    marked, alone, of_file, first = 55, 56, 61, 16
-    cases = [  # each: entries of pagemap in the first pass and in the last, and whether it is read again
-        (entry(100), entry(100), False),
-        (entry(101), entry(101, marked), True),
-        (entry(102, marked), entry(102, marked), True),
-        (entry(103, marked), entry(103), True),  # somebody has cleared marks meanwhile
-        (entry(104), entry(204), True),  # moved with its page table
-        (entry(105, alone), entry(105), False),  # forked
-        (entry(0), entry(0), True),  # frames are not told
-        (entry(107, of_file), entry(107, of_file), True),
-        (entry(108), entry(108, of_file), True),
-        (0, entry(109), True),
-        (0, entry(110, marked), True),
-    ]
-    library = kernel.load_native_library().library
-    with open(tmp_path / "pagemap", "w+b", buffering=0) as pagemap, open(tmp_path / "mem", "w+b", buffering=0) as memory:
-
-        def write(which: int, value: int) -> None:
-            words = array("Q", [int(case[which]) for case in cases] + [[entry(111), entry(112)], [0, 0]][which])
-            pagemap.seek(8 * first)
-            pagemap.write(words.tobytes())
-            memory.seek(PAGE * first)
-            memory.write(bytes([value]) * PAGE * len(words))
-
-        count = len(cases) + 2
-        write(0, 1)
-        table = library.heapx_pages_new(pagemap.fileno(), -1, 0, 0, None, 0, None)
-        made = library.heapx_copy_new(table, memory.fileno())
-        ranges, rooms = array("Q", [first * PAGE, (first + count) * PAGE, TAKES_ALL]), array("Q", [0, 64 * PAGE])
-        assert library.heapx_copy_ranges(made, address_of(ranges), 1, address_of(rooms), 1)
-        out = array("Q", bytes(8 * len(copy.CopyTaken._fields)))
-        library.heapx_copy_prepare(made, 1, address_of(out))
-        library.heapx_copy_run_along(made, 1, None, 1, address_of(out))
-        write(1, 2)
-        library.heapx_copy_last(made, 1, None, None, address_of(out))
-        assert out[0] == PAGE * sum(case[2] for case in cases)
-        for number, (_, _, is_anew) in enumerate(cases):
-            run = array("Q", [8, 0])
-            assert library.heapx_copy_run(made, (first + number) * PAGE, address_of(run)) == copy.COPIED_HERE
-            assert ctypes.string_at(run[1], 1)[0] == 1 + is_anew, number
-        for number in (count - 2, count - 1):  # dropped
-            assert library.heapx_copy_run(made, (first + number) * PAGE, address_of(array("Q", [8, 0]))) == copy.COPIED_NOT
-        bounds = array("Q", [(first + 1) * PAGE, (first + 3) * PAGE])
-        write(1, 2)
-        assert library.heapx_pages_unmarked(table, address_of(bounds), 1) == copy.ADDRESS_MASK
-        write(0, 2)
-        assert library.heapx_pages_unmarked(table, address_of(bounds), 1) == (first + 1) * PAGE
-        library.heapx_copy_free(made)
-        library.heapx_pages_free(table)

@@ -1,5 +1,6 @@
 """Find the blocks in use that were not touched for a while, by type and owner: the ages of pages joined with their blocks."""
 
+from array import array
 from bisect import bisect_left
 from typing import Annotated, Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
@@ -10,11 +11,15 @@ from gdbheapx.analysis.reachability import heap_graph
 from gdbheapx.common.columns import BYTES, IF_ANY, TEXT, Column, ColumnsTable, columns_of
 from gdbheapx.common.hints import hint_again
 from gdbheapx.common.units import SentenceSize, count_noun, format_duration, format_share, make_sentence
-from gdbheapx.kernel.blocks import cold as kernel
-from gdbheapx.kernel.blocks.cold import COLD_KNOWN, COLD_LOCKED, COLD_RESIDENT, COLD_SEEN, COLD_STALE, COLD_SWAPPED, ColdSum
 from gdbheapx.kernel.blocks.graph import Graph
 from gdbheapx.kernel.common.copy import KIND_RESIDENT, KIND_SWAPPED
+from gdbheapx.kernel.common.library import address_of, native_job, take_rows
 
+COLD_RESIDENT, COLD_SWAPPED, COLD_STALE, COLD_KNOWN, COLD_LOCKED, COLD_SEEN = 1, 2, 4, 8, 16, 32
+"""Bits of a page: it is in RAM, in swap, was not touched while it was watched; whether it was touched is known; mlock keeps it in RAM;
+whether it is in RAM or in swap is known."""
+Span = Tuple[int, int, bytes]
+"""Start and end of whole pages, and the bits of each."""
 IDLE, WRITTEN = "idle", "written"
 """How the age of pages is known: whether they were read or written to, or only whether they were written to."""
 STALE, KNOWN = COLD_STALE, COLD_KNOWN
@@ -41,6 +46,27 @@ class Ages(NamedTuple):
     """Start, end, and for each page bits of STALE and KNOWN."""
     read_bytes: Optional[int] = None
     """Of stale pages so many bytes were read, it is not known which; None: reads are not known, or all are."""
+
+
+class ColdSum(NamedTuple):
+    """Blocks of one owner and one class."""
+
+    owner: int
+    label: int
+    blocks: int
+    bytes: int
+    cold_blocks: int
+    cold_bytes: int
+    """Of blocks all of whose pages are stale or in swap."""
+    partly_bytes: int
+    """On such pages, of the other blocks."""
+    known_bytes: int
+    """On pages of which it is known whether they were touched: those in swap count, too."""
+    resident_bytes: int
+    swapped_bytes: int
+    locked_bytes: int
+    unseen_bytes: int
+    """On pages of which that is not known."""
 
 
 class ColdRow(NamedTuple):
@@ -116,7 +142,7 @@ def apply_ages(start: int, end: int, bits: bytes, ages: Ages) -> bytes:
     return bytes(made)
 
 
-def find_aged_spans(session: Session, ages: Optional[Ages], is_asked: Callable[[int, int], bool]) -> List[kernel.Span]:
+def find_aged_spans(session: Session, ages: Optional[Ages], is_asked: Callable[[int, int], bool]) -> List[Span]:
     """Return the spans of the requested mappings, as they are now."""
     pages, use, page = owned.read_page_states(session), session.target.memory_use(), session.target.page_bytes
     made = []
@@ -132,7 +158,7 @@ def find_aged_spans(session: Session, ages: Optional[Ages], is_asked: Callable[[
     return made
 
 
-def of_blocks(session: Session, ages: Optional[Ages], graph: Graph) -> List[kernel.Span]:
+def of_blocks(session: Session, ages: Optional[Ages], graph: Graph) -> List[Span]:
     """Return the spans of the mappings in which blocks lie."""
     addresses = _Addresses(graph)
 
@@ -144,7 +170,7 @@ def of_blocks(session: Session, ages: Optional[Ages], graph: Graph) -> List[kern
     return find_aged_spans(session, ages, has_blocks)
 
 
-def find_stopped_spans(session: Session) -> Optional[List[kernel.Span]]:
+def find_stopped_spans(session: Session) -> Optional[List[Span]]:
     """Return the spans of all mappings with a part in RAM or in swap, before the snapshot releases the process. None: nothing is in swap,
     and then pages without a watch have no age.
     """
@@ -173,6 +199,32 @@ def make_cold_row(found: ColdSum, signature: Optional[str], owner: Optional[str]
     )
 
 
+def sum_cold(
+    library: Any, graph: Graph, owners: "Optional[array[int]]", labels: "Optional[array[int]]", spans: Sequence[Span], page_bytes: int
+) -> List[ColdSum]:
+    """array('I') of a number for each block; None: all have 0. `spans`: ascending, without overlap. Where the graph's budget expires, of
+    the first blocks alone. MemoryError."""
+    blocks = graph.numbers().blocks
+    if any(some is not None and len(some) < blocks for some in (owners, labels)):
+        raise ValueError("a number for each block")
+    if page_bytes & (page_bytes - 1):
+        raise ValueError("a page is a power of two")
+    bounds, kinds = array("Q"), bytearray()
+    for start, end, some in spans:
+        if len(some) * page_bytes != end - start or (bounds and start < bounds[-2]):
+            raise ValueError("the bits of each page of ascending spans")
+        bounds.extend((start, end, len(kinds)))
+        kinds += some
+    places = [None if some is None else address_of(some) for some in (owners, labels)]
+    told = array("B", kinds)
+    work = library.heapx_cold_new(graph.handle, *places, address_of(bounds), len(spans), address_of(told), page_bytes)
+    with native_job(work, library.heapx_cold_free):
+        graph.run(lambda seconds: library.heapx_cold_slice(work, seconds), lambda: int(library.heapx_cold_done(work)), blocks)
+        width = len(ColdSum._fields)
+        out = take_rows(lambda where, room: library.heapx_cold_found(work, where, room), width)
+        return [ColdSum(*out[first : first + width]) for first in range(0, len(out), width)]
+
+
 def sum_cold_bytes(some: Sequence[ColdSum]) -> ColdSum:
     """Return the sum of all of them."""
     return ColdSum(*map(sum, zip(*some))) if some else ColdSum(*[0] * len(ColdSum._fields))
@@ -180,12 +232,12 @@ def sum_cold_bytes(some: Sequence[ColdSum]) -> ColdSum:
 
 def _find_parts(session: Session, ages: Optional[Ages]) -> List[ColdPart]:
     """Find the parts of one snapshot of the heap. HeapxError where there is no room for the graph."""
-    seen: List[List[kernel.Span]] = [session.shared(PAGES)] if session.shared(PAGES) is not None else []
+    seen: List[List[Span]] = [session.shared(PAGES)] if session.shared(PAGES) is not None else []
     found = owned.find_owned_blocks(session, True, lambda graph: None if seen else seen.append(of_blocks(session, ages, graph)))
     told, names = found.told, found.told.names
     spans_, page = seen[-1] if seen else (), session.target.page_bytes
     session.budget.progress.stage = "adding up the blocks of each page"
-    sums = kernel.sum_cold(session.kernel.library, told.reach.graph, found.owners, told.labels, spans_, page)
+    sums = sum_cold(session.kernel.library, told.reach.graph, found.owners, told.labels, spans_, page)
     heap_graph.check_time(session)
     alike: Dict[Tuple[Optional[str], Optional[str]], List[ColdSum]] = {}
     for one in sums:

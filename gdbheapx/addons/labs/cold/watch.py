@@ -18,12 +18,12 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Op
 from gdbheapx.actions import preflight
 from gdbheapx.addons.labs.cold.find import AGES, IDLE, KNOWN, STALE, WRITTEN, Ages
 from gdbheapx.addons.labs.short_stop import stop, userfaultfd
+from gdbheapx.addons.labs.short_stop.running import NativeFollower
 from gdbheapx.allocators.session import Session
 from gdbheapx.common.errors import HeapxError
 from gdbheapx.common.problems import NO_PROCESS, NO_SHORT_STOP
 from gdbheapx.inferior.live import procfs
 from gdbheapx.inferior.live.usage import BYTES_AT_ONCE, ENTRY_BYTES, PRESENT
-from gdbheapx.kernel.common.copy import NativeFollower
 
 FRAME = (1 << 55) - 1
 LRU, HEAD, TAIL = 1 << 5, 1 << 15, 1 << 16

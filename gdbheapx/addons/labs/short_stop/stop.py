@@ -7,12 +7,14 @@ soft-dirty bits, which say what is written to (Linux 6.1 here), are cleared once
 import ctypes
 import mmap
 import os
+import time
 from array import array
 from functools import cache
-from typing import Any, Callable, List, Optional, Tuple
+from typing import Any, Callable, List, Optional, Sequence, Tuple
 
 from gdbheapx.actions import preflight
 from gdbheapx.addons.labs.short_stop import userfaultfd
+from gdbheapx.addons.labs.short_stop.running import Hold, HoldOrder, NativeFollower, copy_rest, copy_running, copy_written, is_marked
 from gdbheapx.allocators.session import Session
 from gdbheapx.app import runner
 from gdbheapx.common.errors import HeapxError, Refusal
@@ -22,7 +24,7 @@ from gdbheapx.inferior.base import Target
 from gdbheapx.inferior.live import procfs, seccomp
 from gdbheapx.inferior.live.stopper import wanted_sets
 from gdbheapx.inferior.live.usage import ENTRY_BYTES, PRESENT, kernel_release
-from gdbheapx.kernel.common.copy import MOST_THREADS, Hold, HoldOrder, NativeFollower, is_marked
+from gdbheapx.kernel.common.copy import MOST_THREADS, TAKES_ALL, CopiedRange
 from gdbheapx.kernel.common.library import usable_cpus
 
 MARKS_QUESTION = "clear the soft-dirty bits of process %d, which CRIU uses too, for a shorter pause?"
@@ -54,6 +56,8 @@ class ShortStop:
         self.rounds: List[int] = []
         """Pages that were read in each."""
         self._hold: Optional[Hold] = None
+        self._source: Any = None
+        """Says what may be brought in from swap."""
         self._follower: Optional[NativeFollower] = None
         self.first_stop_ms: Optional[float] = None
         """None: there was none."""
@@ -76,14 +80,42 @@ class ShortStop:
         elif not self._copying.is_marked:
             clear_marks(self._target.pid)
             self._copying.is_marked = True
-        self._copying.run_along(self._target, ranges)
+        copy = self._copying.copy
+        self._source = self._copying.kernel.open_apart(self._target.bulk_source())
+        copy_running(copy, [(start, end, TAKES_ALL) for start, end in ranges], self._source, self._copying.is_marked)
+        self._copying.take_rest = self._take_rest
+        self._target.foresee()
         self._hold = self._prepared_hold()
         while self._follower is not None and len(self.rounds) < ROUNDS and not is_enough(self.rounds):
-            self.rounds.append(self._copying.round(not self.rounds) // page)
+            self.rounds.append(copy_written(copy, self._source, not self.rounds) // page)
 
     def finish(self) -> Optional[bool]:
-        """Take the stop. None: it has to be taken in the way of other looks; else see Target.stop."""
-        return None if self._hold is None else self._copying.finish(self._target, self._hold)
+        """Stop the process and end its copy in one go. None: that is not possible now, and it runs; else see Target.stop."""
+        if self._hold is None:
+            return None
+        target, copying = self._target, self._copying
+
+        def ranges_of_maps(maps: bytes) -> List[CopiedRange]:
+            ranges: List[CopiedRange] = copying.list_ranges(procfs.parse_maps(os.fsdecode(maps)))
+            return ranges
+
+        maps, began_s = os.fsencode(target.maps_text()), time.monotonic()
+        held = self._hold.take(copying.copy, self._source, maps, ranges_of_maps(maps), ranges_of_maps)
+        copying.left = None if held is None else held.left
+        if held is None:
+            target.was_stopped((time.monotonic() - began_s) * 1000)  # at most
+            return None
+        self._note_dirty_pages()
+        return bool(target.keep_held(copying.copy, held))
+
+    def _take_rest(self, ranges: Sequence[CopiedRange], source: Any, until: Any) -> Optional[int]:
+        left = copy_rest(self._copying.copy, ranges, source, until)
+        self._note_dirty_pages()
+        return left
+
+    def _note_dirty_pages(self) -> None:
+        taken = self._copying.copy.taken
+        self._target.dirty_pages = (taken.copied_bytes + taken.unread_bytes) // mmap.PAGESIZE
 
     def _prepared_hold(self) -> Optional[Hold]:
         """Return the prepared hold; None where seccomp filters have to be asked about each thread."""
@@ -100,7 +132,7 @@ class ShortStop:
 
     def end(self) -> None:
         """The process is as it was: nothing of it is protected. Once it runs on. Harmless when called twice."""
-        self._copying.is_followed = False
+        self._copying.take_rest = None
         if self._follower is not None:
             self._follower.end()
 

@@ -15,12 +15,11 @@ from typing import Any, Dict, List, Optional, Tuple
 import pytest
 
 from gdbheapx.addons.labs.cold import find, watch
-from gdbheapx.addons.labs.cold.find import KNOWN, STALE
+from gdbheapx.addons.labs.cold.find import COLD_RESIDENT, COLD_SEEN, COLD_SWAPPED, KNOWN, STALE, ColdSum
 from gdbheapx.addons.labs.short_stop import stop, userfaultfd
 from gdbheapx.common.errors import HeapxError
 from gdbheapx.common.problems import NO_PROCESS
 from gdbheapx.inferior.live.usage import PRESENT
-from gdbheapx.kernel.blocks.cold import COLD_RESIDENT, COLD_SEEN, COLD_SWAPPED, ColdSum
 from gdbheapx.kernel.common.copy import KIND_RESIDENT, KIND_SWAPPED
 from gdbheapx.snapshot import container
 

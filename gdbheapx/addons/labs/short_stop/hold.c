@@ -4,7 +4,8 @@
    Who holds them is a process of its own that has this one's memory (clone(2) with CLONE_VM), so that they go on also if this one is killed
    or stopped in between: then it ends its work and goes. If it is killed itself, or takes too long, the kernel lets them go. */
 #define _GNU_SOURCE
-#include "heapx.h"
+#include "gdbheapx_short_stop.h"
+#include "common/heapx.h"
 
 #include <errno.h>
 #include <fcntl.h>

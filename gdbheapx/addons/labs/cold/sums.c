@@ -1,6 +1,7 @@
 /* What lies on pages of which sort, of the blocks of each owner and class: one pass over all blocks, by address. */
-#include "graph.h"
-#include "tally.h"
+#include "gdbheapx_cold.h"
+#include "blocks/graph.h"
+#include "blocks/tally.h"
 
 #include <stdlib.h>
 #include <string.h>

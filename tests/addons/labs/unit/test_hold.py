@@ -1,6 +1,6 @@
 """One stop of a process, taken by the C kernel: what it tells, and that the process goes on whatever happens to whoever asked for it.
 
-Files: kernel/common/copy.py
+Files: addons/labs/short_stop/running.py
 """
 
 import ctypes
@@ -14,11 +14,12 @@ from typing import Any, Iterator, List, Sequence, Tuple
 import pytest
 
 from gdbheapx import kernel
+from gdbheapx.addons.labs.short_stop.running import Hold, HoldOrder
 from gdbheapx.app.stopping import copied_ranges
 from gdbheapx.inferior.live import procfs
 from gdbheapx.inferior.live.source import LiveSource
 from gdbheapx.inferior.live.stopper import Stopper, wanted_sets
-from gdbheapx.kernel.common.copy import CopiedRange, Copy, Hold, HoldOrder
+from gdbheapx.kernel.common.copy import CopiedRange, Copy
 
 PROGRAM = """
 import mmap, sys, threading, time
@@ -32,8 +33,6 @@ for line in sys.stdin:
     begun = time.monotonic()
 """
 THREADS = 20
-
-pytestmark = pytest.mark.usefixtures("the_c_kernel")
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """A process that writes, maps and unmaps while it is copied: the copy is as it was when it stood still.
 
-Files: kernel/common/copy.py kernel/common/copy.c
+Files: addons/labs/short_stop/running.py
 """
 
 import ctypes
@@ -15,6 +15,7 @@ from typing import Iterator, List, Sequence
 import pytest
 
 from gdbheapx import kernel
+from gdbheapx.addons.labs.short_stop.running import NativeFollower, copy_rest, copy_running, copy_written
 from gdbheapx.app.stopping import copied_ranges
 from gdbheapx.common.budget import NEVER
 from gdbheapx.inferior.base import Mapping
@@ -22,7 +23,9 @@ from gdbheapx.inferior.live import procfs
 from gdbheapx.inferior.live.source import LiveSource
 from gdbheapx.inferior.live.stopper import Stopper
 from gdbheapx.kernel.binding import CKernel
-from gdbheapx.kernel.common.copy import NativeFollower
+from gdbheapx.kernel.common import copy
+from gdbheapx.kernel.common.copy import TAKES_ALL
+from gdbheapx.kernel.common.library import address_of
 from tests.support.compilers import compile_c
 from tests.support.paths import PROGRAMS
 
@@ -86,23 +89,23 @@ def test_it_is_as_it_was_in_the_last_stop(writer: "subprocess.Popen[bytes]", c_k
         with open("/proc/%d/pagemap" % pid, "rb") as by_scan:
             assert follower.follow(plain, by_scan.fileno() if look % 2 else -1) > 16 << 20
         opened = c_kernel.open_apart(source.bulk_source())
-        assert held.run_along([(*one, 0) for one in plain], opened, False) > 16 << 20
+        assert copy_running(held, [(*one, 0) for one in plain], opened, False) > 16 << 20
         time.sleep(0.01 * (look % 3))
-        held.round(opened, True)
+        copy_written(held, opened, True)
         stopper = Stopper(pid)
         stopper.stop()
         try:  # how much is written between two rounds depends on what else runs; nothing is while it stands still
-            held.round(opened, False)
-            assert held.round(opened, False) == 0
+            copy_written(held, opened, False)
+            assert copy_written(held, opened, False) == 0
         finally:
             stopper.let_go()
-        held.round(opened, False)
+        copy_written(held, opened, False)
         stopper = Stopper(pid)
         stopper.stop()
         try:
             now = LiveSource(pid)
             mappings = [one for one in now.mappings() if one.writable and one.readable]
-            assert held.last(copied_ranges(now.mappings(), set(), set()), opened, array("d", [NEVER])) is None
+            assert copy_rest(held, copied_ranges(now.mappings(), set(), set()), opened, array("d", [NEVER])) is None
             assert held.taken.unread_bytes == 0
             assert held.taken.copied_bytes
             for one in mappings:
@@ -188,3 +191,61 @@ def resident(pid: int) -> str:
     """VmRSS, and what its page tables take."""
     fields = procfs.read_process_status(pid)
     return fields["VmRSS"] + fields["VmPTE"]
+
+
+def entry(frame: int, *bits: int) -> int:
+    """Of pagemap, of a page in RAM."""
+    return 1 << 63 | frame | sum(1 << bit for bit in bits)
+
+
+def test_marks_of_what_was_written(tmp_path: Path) -> None:
+    """Of a process's files that are made up: kept is a page of the same frame without a mark, and of no file; all else is read again."""
+    marked, alone, of_file, first = 55, 56, 61, 16
+    cases = [  # each: entries of pagemap in the first pass and in the last, and whether it is read again
+        (entry(100), entry(100), False),
+        (entry(101), entry(101, marked), True),
+        (entry(102, marked), entry(102, marked), True),
+        (entry(103, marked), entry(103), True),  # somebody has cleared marks meanwhile
+        (entry(104), entry(204), True),  # moved with its page table
+        (entry(105, alone), entry(105), False),  # forked
+        (entry(0), entry(0), True),  # frames are not told
+        (entry(107, of_file), entry(107, of_file), True),
+        (entry(108), entry(108, of_file), True),
+        (0, entry(109), True),
+        (0, entry(110, marked), True),
+    ]
+    library = kernel.load_native_library().library
+    with open(tmp_path / "pagemap", "w+b", buffering=0) as pagemap, open(tmp_path / "mem", "w+b", buffering=0) as memory:
+
+        def write(which: int, value: int) -> None:
+            words = array("Q", [int(case[which]) for case in cases] + [[entry(111), entry(112)], [0, 0]][which])
+            pagemap.seek(8 * first)
+            pagemap.write(words.tobytes())
+            memory.seek(PAGE * first)
+            memory.write(bytes([value]) * PAGE * len(words))
+
+        count = len(cases) + 2
+        write(0, 1)
+        table = library.heapx_pages_new(pagemap.fileno(), -1, 0, 0, None, 0, None)
+        made = library.heapx_copy_new(table, memory.fileno())
+        ranges, rooms = array("Q", [first * PAGE, (first + count) * PAGE, TAKES_ALL]), array("Q", [0, 64 * PAGE])
+        assert library.heapx_copy_ranges(made, address_of(ranges), 1, address_of(rooms), 1)
+        out = array("Q", bytes(8 * len(copy.CopyTaken._fields)))
+        library.heapx_copy_prepare(made, 1, address_of(out))
+        library.heapx_copy_run_along(made, 1, None, 1, address_of(out))
+        write(1, 2)
+        library.heapx_copy_last(made, 1, None, None, address_of(out))
+        assert out[0] == PAGE * sum(case[2] for case in cases)
+        for number, (_, _, is_anew) in enumerate(cases):
+            run = array("Q", [8, 0])
+            assert library.heapx_copy_run(made, (first + number) * PAGE, address_of(run)) == copy.COPIED_HERE
+            assert ctypes.string_at(run[1], 1)[0] == 1 + is_anew, number
+        for number in (count - 2, count - 1):  # dropped
+            assert library.heapx_copy_run(made, (first + number) * PAGE, address_of(array("Q", [8, 0]))) == copy.COPIED_NOT
+        bounds = array("Q", [(first + 1) * PAGE, (first + 3) * PAGE])
+        write(1, 2)
+        assert library.heapx_pages_unmarked(table, address_of(bounds), 1) == copy.ADDRESS_MASK
+        write(0, 2)
+        assert library.heapx_pages_unmarked(table, address_of(bounds), 1) == (first + 1) * PAGE
+        library.heapx_copy_free(made)
+        library.heapx_pages_free(table)
