@@ -106,10 +106,10 @@ def measure(pid: int, folder: Path) -> Tuple[Joined, List[Tuple[Any, ...]], Dict
         from gdbheapx.addons.labs.sites.join import join_sites
         from gdbheapx.addons.labs.sites.scan import read_object_code, scan_code
         from gdbheapx.analysis.census import find
-        from gdbheapx.analysis.census.world import EXACT, SHAPE, World
+        from gdbheapx.analysis.census.world import EXACT, SHAPE, CensusTarget
         from gdbheapx.common.budget import allowed_bytes
 
-        world = World.of(session)
+        world = CensusTarget.of(session)
         look = find.take_census(session, world, owning=False)
         told, truth, functions = look.told, record(folder / str(pid)), Functions(session.target)
         assert told is not None

@@ -85,13 +85,13 @@ def answer_census(session: Session, options: Options) -> CommandAnswer:
     """The command `census`."""
     from gdbheapx.analysis import memory_verdict
     from gdbheapx.analysis.census import contents, find, owned
-    from gdbheapx.analysis.census.world import World
+    from gdbheapx.analysis.census.world import CensusTarget
     from gdbheapx.kernel.blocks.graph import NativeSum
     from gdbheapx.report import census_text
     from gdbheapx.report.text import format_page
 
     session.without_names = options.no_names
-    world = World(session) if session.target.has_memory else None
+    world = CensusTarget(session) if session.target.has_memory else None
     looks: List[find.CensusLook] = []
     limit = options.limit
     shown = census_text.MOST_ROWS if limit is None else limit

@@ -158,12 +158,12 @@ def answer_report(session: Session, options: Options) -> CommandAnswer:
 def with_sites(session: Session, census: "Optional[PageCensus]") -> "Optional[PageCensus]":
     """Add to the census of a page the functions that may have allocated the blocks of each row."""
     from gdbheapx.analysis.census import find
-    from gdbheapx.analysis.census.world import World
+    from gdbheapx.analysis.census.world import CensusTarget
 
     if census is None:
         return None
     sites = addon_loader.load_capability("sites", "report --sites")
-    return census._replace(sites=sites.find_sites(session, census.rows, session.shared(find.TOLD), World.of(session)))
+    return census._replace(sites=sites.find_sites(session, census.rows, session.shared(find.TOLD), CensusTarget.of(session)))
 
 
 def walk_heaps(session: Session, options: Options) -> "Tuple[Overview, Optional[PageParts]]":

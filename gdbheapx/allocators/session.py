@@ -72,7 +72,7 @@ class Session:
         self.coverage: Optional[Dict[str, Any]] = None
         """Of an answer about blocks: how much of the memory in which they may be was looked at (analysis/memory_verdict.py)."""
         self.world: Any = None
-        """What recognisers have found out of memory that does not change: see World.of."""
+        """What recognisers have found out of memory that does not change: see CensusTarget.of."""
         self.process: Optional[StoppedProcess] = None
         """What was known of a process before it was stopped."""
         self.copied_bytes = 0

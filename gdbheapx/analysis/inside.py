@@ -10,7 +10,7 @@ from gdbheapx.analysis.addon_answers import Garbage, Joined
 from gdbheapx.analysis.census import block, find, owned, registry
 from gdbheapx.analysis.census.find import CensusLook, CensusRow
 from gdbheapx.analysis.census.owned import FlameFrame
-from gdbheapx.analysis.census.world import Inner, Recogniser, RuntimeLabels, Signature, World
+from gdbheapx.analysis.census.world import CensusTarget, Inner, Recogniser, RuntimeLabels, Signature
 from gdbheapx.analysis.memory import kinds
 from gdbheapx.analysis.memory.kinds import MemoryOwner
 from gdbheapx.analysis.reachability import dominance, heap_graph, leaks, owners, paths
@@ -439,14 +439,14 @@ class Runtimes:
     def __init__(self, session: Session, split: Optional[Split], deep: Optional[bool]) -> None:
         self.split, self._session = split, session
         self._deep = deep
-        self.world: Optional[World] = None
+        self.world: Optional[CensusTarget] = None
         self.found: Sequence[Recogniser] = ()
         self._names: Sequence[str] = ()
         if split is None or not session.heaps.all():
             return
         # all memory is read then, not the heap alone
         if deep or (deep is None and heap_graph.is_small_heap(session) and split.memory.total_bytes <= heap_graph.SMALL_HEAP_BYTES):
-            self.world = World(session)
+            self.world = CensusTarget(session)
             tabled = [one for one in registry.list_recognisers() if one.table is not None]
             self.found = [recogniser for recogniser in tabled if recogniser.is_here(self.world)]
         else:  # by names of files: a process that stands still is not searched for a hint

@@ -4,7 +4,7 @@ from collections import Counter
 from typing import Any, Dict, Sequence
 
 from gdbheapx.allocators.session import Session
-from gdbheapx.analysis.census.world import Recogniser, Signature, World, order_rows
+from gdbheapx.analysis.census.world import CensusTarget, Recogniser, Signature, order_rows
 from gdbheapx.inferior.target import open_elf_target
 from tests.support.processes import Process
 
@@ -16,7 +16,7 @@ def told(recognisers: Sequence[Recogniser], **where: Any) -> Told:
     """What the blocks of a target are; `where`: as open_elf_target takes it."""
     session = Session(open_elf_target(**where))
     session.prepare()
-    world = World(session)
+    world = CensusTarget(session)
     asked = order_rows([ask for one in recognisers for ask in one.asks(world)])
     signatures = world.find(asked.rows, asked.sets)
     asked.settle(signatures)

@@ -19,7 +19,7 @@ from gdbheapx.kernel.blocks.graph import (
 from gdbheapx.kernel.blocks.packed import STREAMS, Move, pack_numbers
 from gdbheapx.kernel.blocks.stream import CLASS_USED
 from tests.support.plain_hold import PlainHold
-from tests.support.worlds import World
+from tests.support.worlds import GraphMemory
 
 
 class PlainEdge(NamedTuple):
@@ -34,7 +34,7 @@ class PlainEdge(NamedTuple):
 class PlainGraph:
     """Nodes and edges of a world whose blocks say nothing of pointers to their inside, and of which no offset is a habit."""
 
-    def __init__(self, world: World, more: Sequence[int] = ()) -> None:
+    def __init__(self, world: GraphMemory, more: Sequence[int] = ()) -> None:
         self.word, self._order, self.has_slots = world.shape.word_bytes, world.order, world.shape.all_slots
         self._unit, pieces = world.shape.unit_bytes, dict(world.source.pieces)
         self.blocks = sorted((address, size & ~3) for address, size, class_, *_ in world.rows if class_ == CLASS_USED)

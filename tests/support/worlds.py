@@ -14,7 +14,7 @@ ROOMS = (HEAP, HEAP + 0x5000000, 0x7E0000000000)
 """Heaps: two in neighbouring slots of the index, one far away."""
 
 
-class World(NamedTuple):
+class GraphMemory(NamedTuple):
     """Memory with blocks in it, mappings, and roots."""
 
     source: BytesSource
@@ -34,15 +34,15 @@ def pack_words(words: Sequence[int], size: int = 8, order: str = "little") -> by
     return b"".join(word(one, size, order) for one in words)
 
 
-def lay_out(blocks: Dict[int, bytes], roots: Dict[int, bytes], order: str = "little", **shape: Any) -> World:
+def lay_out(blocks: Dict[int, bytes], roots: Dict[int, bytes], order: str = "little", **shape: Any) -> GraphMemory:
     """Blocks in use and roots with these bytes, by their addresses; `shape`: what of it is not usual."""
     usual = GraphShape([(HEAP, HEAP + (64 << 20))], [], 8, order == "little", 16, True)
     rows = [(address, len(data), CLASS_USED, 0, 0) for address, data in sorted(blocks.items())]
     spans = [(address, address + len(data)) for address, data in roots.items()]
-    return World(BytesSource(tuple(sorted({**blocks, **roots}.items()))), usual._replace(**shape), rows, spans, order)
+    return GraphMemory(BytesSource(tuple(sorted({**blocks, **roots}.items()))), usual._replace(**shape), rows, spans, order)
 
 
-def make(seed: int, blocks: int = 60, unit: int = 16, word_bytes: int = 8, order: str = "little", slots: bool = True) -> World:
+def make(seed: int, blocks: int = 60, unit: int = 16, word_bytes: int = 8, order: str = "little", slots: bool = True) -> GraphMemory:
     """Random blocks that point to each other in every way there is."""
     rng = random.Random(seed)
     starts: List[Tuple[int, int]] = []
@@ -81,16 +81,16 @@ def make(seed: int, blocks: int = 60, unit: int = 16, word_bytes: int = 8, order
     heaps = [(room, room + 0x100000) for room in rooms]
     shape = GraphShape(heaps, spans, word_bytes, order == "little", unit if unit in (4, 8, 16) else 8, slots)
     rows = [(address, size, CLASS_USED if rng.random() < 0.9 else CLASS_FREE, 0, 0) for address, size in starts]
-    return World(BytesSource(tuple(sorted(pieces.items()))), shape, rows, roots, order)
+    return GraphMemory(BytesSource(tuple(sorted(pieces.items()))), shape, rows, roots, order)
 
 
-def roots_from(graph: Graph, world: World) -> int:
+def roots_from(graph: Graph, world: GraphMemory) -> int:
     """The first root."""
     return graph.numbers().blocks + len(world.shape.mappings)
 
 
 def build(
-    kernel: CKernel, world: World, more: Sequence[int] = (), prepare: Optional[Callable[[Graph], None]] = None, image: Any = None
+    kernel: CKernel, world: GraphMemory, more: Sequence[int] = (), prepare: Optional[Callable[[Graph], None]] = None, image: Any = None
 ) -> Graph:
     """The graph of a world; its registers hold `more`. `prepare`: what it is told before blocks are read; `image`: where vtables are."""
     graph = kernel.graph(world.source, world.shape, Budget(), image)

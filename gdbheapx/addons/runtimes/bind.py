@@ -14,7 +14,7 @@ from typing import Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, 
 
 from gdbheapx.allocators.session import Session
 from gdbheapx.analysis.addon_answers import Books, MemoryContext, QueueRow, taken_bytes
-from gdbheapx.analysis.census.world import EXACT, Ask, Recogniser, Signature, World
+from gdbheapx.analysis.census.world import EXACT, Ask, CensusTarget, Recogniser, Signature
 from gdbheapx.common.model import TargetAddress
 from gdbheapx.kernel.blocks.signatures import IN_SET, Condition, NumberSet, SignatureRow
 
@@ -52,11 +52,11 @@ class Bind(Recogniser):
 
     module, objects, is_wide = "bind", ("libisc", "named"), False
 
-    def asks(self, world: World) -> Iterable[Ask]:
+    def asks(self, world: CensusTarget) -> Iterable[Ask]:
         row = SignatureRow([Condition(0, 4, IN_SET, 0)], least_usable=LEAST_BYTES, key=(0, 4, 0xFFFFFFFF))
         yield Ask(row, lambda key: Signature(NAMES[key], self.module, EXACT), sets=[NumberSet(numbers=sorted(NAMES))], order=30)
 
-    def fields(self, world: World) -> Mapping[Tuple[str, int], str]:
+    def fields(self, world: CensusTarget) -> Mapping[Tuple[str, int], str]:
         """Return names for the first two elements of each pool's list."""
         if world.word_bytes != 8:
             return {}
@@ -158,10 +158,10 @@ MANAGER_OF_LOOP, HANDLES = 24, 40
 def find_bind_books(session: Session, used_bytes: int) -> Optional[Books]:
     """Return what BIND counts itself (see read_books()); None, without a read, if no object of the target is BIND's."""
     is_here = any(part in module.file_name for module in session.target.modules() for part in RECOGNISERS[0].objects)
-    return read_books(World(session), used_bytes) if is_here else None
+    return read_books(CensusTarget(session), used_bytes) if is_here else None
 
 
-def read_books(world: World, used_bytes: int) -> Optional[Books]:
+def read_books(world: CensusTarget, used_bytes: int) -> Optional[Books]:
     """Return the books of a process; None if it has none, or of a release that is not read here."""
     if world.word_bytes != 8 or not world.little_endian:
         return None
@@ -179,7 +179,7 @@ def read_books(world: World, used_bytes: int) -> Optional[Books]:
 class _Anchors:
     """The words of BIND's static variables that point to what was allocated."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: CensusTarget) -> None:
         self.world = world
         self._files = world.target.file_ranges()
         self._starts = [start for start, _ in self._files]
@@ -226,7 +226,7 @@ def _read_word(data: bytes, at: int, size: int = 8) -> int:
     return int.from_bytes(data[at : at + size], "little")
 
 
-def _walk_list(world: World, ends: Tuple[int, int], layout: Offsets, magic: int, most: int) -> Optional[List[Tuple[int, bytes]]]:
+def _walk_list(world: CensusTarget, ends: Tuple[int, int], layout: Offsets, magic: int, most: int) -> Optional[List[Tuple[int, bytes]]]:
     """Return (address, bytes) of each element, or None if the list does not close. A list longer than `most` is read up to that length."""
     (at, tail), before, size, link = ends, 0, layout["size"], layout["link"]
     seen: Dict[int, bytes] = {}
@@ -264,7 +264,7 @@ def _find_contexts(anchors: _Anchors) -> Optional[List[MemoryContext]]:
     return None
 
 
-def _read_context(world: World, address: int, data: bytes, layout: Offsets, may_walk: bool) -> Optional[MemoryContext]:
+def _read_context(world: CensusTarget, address: int, data: bytes, layout: Offsets, may_walk: bool) -> Optional[MemoryContext]:
     name, references = _read_name(data, layout["name"]), _read_word(data, layout["references"], layout["name"] - layout["references"])
     inuse, hi_water = _read_word(data, layout["inuse"]), _read_word(data, layout["hi_water"])
     if name is None or not 0 < references < MOST_REFERENCES or inuse >= MOST_BYTES or hi_water < _read_word(data, layout["lo_water"]):
@@ -279,7 +279,7 @@ def _read_context(world: World, address: int, data: bytes, layout: Offsets, may_
     return MemoryContext(TargetAddress(address), name, inuse, malloced, most, hi_water, blocks, pools, references, pooled)
 
 
-def _sum_pools(world: World, context: int, head: int, tail: int, count: int) -> Optional[int]:
+def _sum_pools(world: CensusTarget, context: int, head: int, tail: int, count: int) -> Optional[int]:
     if not count:
         return 0
     for at in CONTEXT_OF_POOL:
@@ -290,7 +290,7 @@ def _sum_pools(world: World, context: int, head: int, tail: int, count: int) -> 
     return None
 
 
-def _count_blocks(world: World, data: bytes, layout: Offsets, inuse_bytes: int) -> Optional[int]:
+def _count_blocks(world: CensusTarget, data: bytes, layout: Offsets, inuse_bytes: int) -> Optional[int]:
     # each size has its count: 9.18 in the context, 9.16 in a block of its own (struct stats: gets, totalgets, blocks, freefrags)
     if "stats" in layout:
         stats, step = data[layout["stats"] : layout["stats"] + STATS_BUCKETS * 16], 2
@@ -317,7 +317,7 @@ def _find_task_rows(anchors: _Anchors) -> List[QueueRow]:
     return []
 
 
-def _of_manager(world: World, manager: int, data: bytes, layout: Offsets, of_task: Offsets) -> Optional[List[QueueRow]]:
+def _of_manager(world: CensusTarget, manager: int, data: bytes, layout: Offsets, of_task: Offsets) -> Optional[List[QueueRow]]:
     """Return the manager's tasks: the list has as many tasks as the manager counts, and each points back."""
     head, tail, count = _read_word(data, layout["tasks"]), _read_word(data, layout["tasks"] + 8), _read_word(data, layout["tasks_count"])
     if not 0 < count < MOST_REFERENCES or head % 8 or not head:
@@ -352,7 +352,7 @@ def _find_loop_rows(anchors: _Anchors) -> List[QueueRow]:
     return []
 
 
-def _of_loops(world: World, manager: int, first: int, count: int) -> Optional[List[QueueRow]]:
+def _of_loops(world: CensusTarget, manager: int, first: int, count: int) -> Optional[List[QueueRow]]:
     data = world.read(first, 2 * MOST_LOOP_BYTES)
     for step in range(HANDLES + 8, MOST_LOOP_BYTES, 8) if count > 1 else (0,):
         if _read_word(data, step, 4) == LOOP and _read_word(data, step + MANAGER_OF_LOOP) == manager:

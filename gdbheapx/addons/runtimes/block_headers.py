@@ -6,7 +6,7 @@ from typing import Callable, Dict, Iterable, List, Mapping, Optional, Sequence, 
 
 from gdbheapx.analysis.census.containers import MOST_COUNT, FoundContainer, make_container, spare_bytes_beyond
 from gdbheapx.analysis.census.images import Images
-from gdbheapx.analysis.census.world import EXACT, SHAPE, Ask, Length, Recogniser, RuntimeLabels, Signature, World
+from gdbheapx.analysis.census.world import EXACT, SHAPE, Ask, CensusTarget, Length, Recogniser, RuntimeLabels, Signature
 from gdbheapx.kernel.blocks.signatures import (
     ADDRESS,
     ALL,
@@ -73,7 +73,7 @@ class Redis(Recogniser):
 
     module, objects = "redis", ("redis", "valkey", "keydb")
 
-    def asks(self, world: World) -> Iterable[Ask]:
+    def asks(self, world: CensusTarget) -> Iterable[Ask]:
         """Return the rows of objects, dicts and entries. An embedded string begins 19 bytes into its object's block; other objects have
         16 bytes.
         """
@@ -93,7 +93,7 @@ class Redis(Recogniser):
         types = [Condition(0, 8, IN_RANGES, LAST_SET), make_pointer_condition(8), Condition(24, 8, AT_MOST, MOST_ADDRESS)]
         yield self._make_ask(types, (56, 64), DICT, [*sets, NumberSet(ranges=sorted(data))], LEAST_DICTS)
 
-    def lengths(self, world: World) -> Iterable[Length]:
+    def lengths(self, world: CensusTarget) -> Iterable[Length]:
         return (Length(EMBEDDED, 16, 20, length_bytes=1),)
 
     def read_container(self, fits: Callable[[int, int], bool], at: int, these: Sequence[int]) -> FoundContainer:
@@ -122,7 +122,7 @@ class Redis(Recogniser):
         row = SignatureRow(conditions, least_usable=usable[0], most_usable=usable[1])
         return Ask(row, lambda key: Signature(name, self.module, sure), sets, 35, least_blocks=least)
 
-    def fields(self, world: World) -> Mapping[Tuple[str, int], str]:
+    def fields(self, world: CensusTarget) -> Mapping[Tuple[str, int], str]:
         """Name the strings of keys and values, the tables of dicts, and the bodies of objects."""
         names = {(ENTRY, 0): "key (sds)", (ENTRY, 8): "value", (RAW, 8): "value (sds)"}
         names.update({(DICT, at): "table of a dict" for at in (8, 16)})
@@ -156,7 +156,7 @@ class MemoryContexts(Recogniser):
         "PostgreSQL", "", "", "malloc: blocks of no memory context that has a name (libraries, the server's own)", "malloc: blocks in use"
     )
 
-    def asks(self, world: World) -> Iterable[Ask]:
+    def asks(self, world: CensusTarget) -> Iterable[Ask]:
         """Return rows for headers, for blocks of each size, and for chunks that are too large for a block and have a block of their own."""
         for header in HEADER_BYTES:
             first = [
@@ -183,7 +183,7 @@ class MemoryContexts(Recogniser):
             Condition(FREE_POINTER, 8, AT_MOST, 0, FIELD, other=END_POINTER),
         ]
 
-    def _of_context(self, world: World, context: int) -> Optional[Signature]:
+    def _of_context(self, world: CensusTarget, context: int) -> Optional[Signature]:
         header = world.words(context, IDENT // 8 + 1)
         if header is None or not header[2] or not header[NAME // 8]:
             return None
@@ -214,11 +214,11 @@ class Zlib(Recogniser):
 
     module, line_of_library = "zlib", "malloc: streams of zlib"
 
-    def is_here(self, world: World) -> bool:
+    def is_here(self, world: CensusTarget) -> bool:
         """Return True for any program of this word size: zlib may be linked in without a name, and the fields of a state prove it."""
         return world.word_bytes == 8 and world.little_endian
 
-    def asks(self, world: World) -> Iterable[Ask]:
+    def asks(self, world: CensusTarget) -> Iterable[Ask]:
         """Return rows for compressors and decompressors, with and without words before the state."""
         for before in BEFORE:
             for window in WINDOWS:
@@ -227,7 +227,7 @@ class Zlib(Recogniser):
             row = SignatureRow(_make_decompressor_conditions(before), *DECOMPRESSOR_BYTES)
             yield Ask(row, lambda key: Signature(DECOMPRESSOR, self.module, EXACT), order=15)
 
-    def fields(self, world: World) -> Mapping[Tuple[str, int], str]:
+    def fields(self, world: CensusTarget) -> Mapping[Tuple[str, int], str]:
         return BUFFERS
 
 
@@ -284,7 +284,7 @@ class NativeMemoryTracking(Recogniser):
     def __init__(self) -> None:
         self._tags: Sequence[str] = TAGS
 
-    def asks(self, world: World) -> Iterable[Ask]:
+    def asks(self, world: CensusTarget) -> Iterable[Ask]:
         """Return the row of the header: size, tag and canary. The size leaves room for the footer's two bytes."""
         conditions = [
             Condition(14, 2, EQUAL, 0xE99E),
@@ -303,7 +303,7 @@ class NativeMemoryTracking(Recogniser):
         return Signature("NMT %s" % self._tags[key], self.module, EXACT) if key < len(self._tags) else None
 
 
-def has_sqlite(world: World) -> bool:
+def has_sqlite(world: CensusTarget) -> bool:
     """Return whether some object has SQLite inside: its data have the sqlite3_vfs for Unix, recognised by its form."""
     images = world.once(Images)
     for start, end in images.ranges:
@@ -327,11 +327,11 @@ class Sqlite(Recogniser):
         self._is_known = True
         self._pages: Dict[int, int] = {}
 
-    def is_here(self, world: World) -> bool:
+    def is_here(self, world: CensusTarget) -> bool:
         is_inside = world.word_bytes == 8 and world.little_endian and world.constant(has_sqlite)
         return is_inside or super().is_here(world)
 
-    def asks(self, world: World) -> Iterable[Ask]:
+    def asks(self, world: CensusTarget) -> Iterable[Ask]:
         """Return the row of SQLite's blocks: they begin with a size, a multiple of 8 that fits the block."""
         conditions = [Condition(0, 8, EQUAL, 0, mask=7), Condition(0, 8, AT_MOST, -8, USABLE), Condition(0, 8, AT_LEAST, -23, USABLE)]
         yield Ask(SignatureRow(conditions, least_usable=40, key=(0, 8, ALL)), self._name_block, order=45, settle=self._settle_database)
@@ -357,13 +357,13 @@ class OneRow(Recogniser):
         self.module, self.objects, self._name, self._row, self._function = module, (module,), name, row, function
         self.table = table
 
-    def is_here(self, world: World) -> bool:
+    def is_here(self, world: CensusTarget) -> bool:
         """Return True if the library is present. A program that loads modules of its own exports its functions to them, whatever its name
         is.
         """
         return super().is_here(world) or any(world.target.exported(module, self._function) for module in world.modules()[:1])
 
-    def asks(self, world: World) -> Iterable[Ask]:
+    def asks(self, world: CensusTarget) -> Iterable[Ask]:
         """Return the one row."""
         yield Ask(self._row, lambda key: Signature(self._name, self.module, SHAPE), order=40)
 

@@ -11,7 +11,7 @@ from bisect import bisect_right
 from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from gdbheapx.analysis.census.images import Images
-from gdbheapx.analysis.census.world import EXACT, Ask, Inner, Recogniser, Signature, World, used_blocks
+from gdbheapx.analysis.census.world import EXACT, Ask, CensusTarget, Inner, Recogniser, Signature, used_blocks
 from gdbheapx.kernel.blocks.signatures import ALL, IN_SET, SIGNED_BYTES, Condition, NumberSet, SignatureRow, split_sized_key
 
 FUNDAMENTALS, LEAST_FUNDAMENTALS = 256, 12
@@ -68,7 +68,7 @@ def list_library_words(images: Images, name: str) -> Iterator[int]:
             yield from range(start, end, 8)
 
 
-def find_heap_pointers(world: World, name: str) -> Iterator[Tuple[int, int]]:
+def find_heap_pointers(world: CensusTarget, name: str) -> Iterator[Tuple[int, int]]:
     """Yield (place, word) of the words in a library's data that may point to a heap."""
     images = world.once(Images)
     for at in list_library_words(images, name):
@@ -77,7 +77,7 @@ def find_heap_pointers(world: World, name: str) -> Iterator[Tuple[int, int]]:
             yield at, word
 
 
-def find_fundamentals(world: World) -> Tuple[int, Dict[int, int]]:
+def find_fundamentals(world: CensusTarget) -> Tuple[int, Dict[int, int]]:
     """Return the offset of own types in all nodes, and the nodes of fundamental types by number; none if the table is not found."""
     images = world.once(Images)
     for at, node in find_heap_pointers(world, "libgobject"):
@@ -96,7 +96,7 @@ def find_fundamentals(world: World) -> Tuple[int, Dict[int, int]]:
     return SUPERS[0], {}
 
 
-def find_gtypes(world: World) -> Dict[int, GType]:
+def find_gtypes(world: CensusTarget) -> Dict[int, GType]:
     """Return, by the address of the class, all types that have instances."""
     types: Dict[int, GType] = {}
     seen: Set[int] = set()
@@ -121,7 +121,7 @@ def find_gtypes(world: World) -> Dict[int, GType]:
     return types
 
 
-def _read_class(world: World, own: int, node: Sequence[int]) -> Optional[Tuple[int, GType]]:
+def _read_class(world: CensusTarget, own: int, node: Sequence[int]) -> Optional[Tuple[int, GType]]:
     """Return (class, type) of a node, given its words from N_CHILDREN on, if its class was made; the class's first word leads back."""
     place, quark = node[(N_CHILDREN - DATA) // 8], node[(N_CHILDREN - QNAME) // 8] & 0xFFFFFFFF
     data = world.words(place, SIZES // 8 + 1) if place else None
@@ -133,7 +133,7 @@ def _read_class(world: World, own: int, node: Sequence[int]) -> Optional[Tuple[i
     return data[CLASS // 8], GType(own, quark, instance, private)
 
 
-def find_quarks(world: World) -> int:
+def find_quarks(world: CensusTarget) -> int:
     """Return the address of the names of quarks (glib/gquark.c: quarks), or 0.
 
     A core may lack names that are constants of a library: all types have one, some can be read, and those that are known differ.
@@ -146,7 +146,7 @@ def find_quarks(world: World) -> int:
     return next((names for _, names in find_heap_pointers(world, "libglib") if _are_names(world, names, asked)), 0) if known else 0
 
 
-def _are_names(world: World, names: int, asked: Dict[int, Optional[str]]) -> bool:
+def _are_names(world: CensusTarget, names: int, asked: Dict[int, Optional[str]]) -> bool:
     if world.words(names, 1) != (0,):  # no quark is 0
         return False
     texts = 0
@@ -162,7 +162,7 @@ def _are_names(world: World, names: int, asked: Dict[int, Optional[str]]) -> boo
     return texts > 0
 
 
-def _read_quark(world: World, names: int, quark: int) -> Optional[str]:
+def _read_quark(world: CensusTarget, names: int, quark: int) -> Optional[str]:
     words = world.words(names + 8 * quark, 1) if 0 < quark < MOST_QUARK else None
     return world.text(words[0], MOST_NAME) if words is not None and words[0] else None
 
@@ -172,7 +172,7 @@ def slice_page_bytes(chunk_bytes: int) -> int:
     return max(LEAST_PAGE, 1 << (8 * chunk_bytes + SLAB_INFO_BYTES - 1).bit_length())
 
 
-def find_slice_pages(world: World) -> List[SlicePage]:
+def find_slice_pages(world: CensusTarget) -> List[SlicePage]:
     """Return the pages of GSlice by address; none if it hands out malloc's blocks."""
     images = world.once(Images)
     slabs_: Dict[int, SlicePage] = {}
@@ -198,7 +198,7 @@ def drop_overlaps(slabs_: Dict[int, SlicePage]) -> List[SlicePage]:
     return kept
 
 
-def follow_ring(world: World, first: int, chunk_bytes: int, most_slabs: int) -> List[SlicePage]:
+def follow_ring(world: CensusTarget, first: int, chunk_bytes: int, most_slabs: int) -> List[SlicePage]:
     """Return the pages of one size; none if their list does not close."""
     pages: List[SlicePage] = []
     size, at, before = slice_page_bytes(chunk_bytes), first, 0
@@ -218,7 +218,7 @@ def follow_ring(world: World, first: int, chunk_bytes: int, most_slabs: int) -> 
     return []
 
 
-def _list_free_pieces(world: World, first: int, start: int, end: int) -> Optional[List[int]]:
+def _list_free_pieces(world: CensusTarget, first: int, start: int, end: int) -> Optional[List[int]]:
     """Return the pieces on a page's list, or None if the list leaves the page."""
     unused: List[int] = []
     while first:
@@ -230,7 +230,7 @@ def _list_free_pieces(world: World, first: int, start: int, end: int) -> Optiona
     return unused
 
 
-def count_page_shifts(world: World) -> Dict[int, List[int]]:
+def count_page_shifts(world: CensusTarget) -> Dict[int, List[int]]:
     """Return, by the address of a page without free pieces, evidence for each 16 bytes that GSlice may have shifted its pieces by (it
     spreads them over cache lines): instances there, and words of all pages that lead to possible begins of pieces (list, tree and
     sequence nodes).
@@ -262,7 +262,7 @@ def read_padding(slab: SlicePage) -> int:
     return (slab.end - slab.address) % slab.chunk_bytes
 
 
-def find_first_piece(world: World, slab: SlicePage) -> Optional[int]:
+def find_first_piece(world: CensusTarget, slab: SlicePage) -> Optional[int]:
     """Return the begin of a page's first piece, or None."""
     if slab.free:
         return slab.address + (slab.free[0] - slab.address) % slab.chunk_bytes
@@ -278,7 +278,7 @@ class Glib(Recogniser):
 
     module, objects = "glib", ("libglib",)
 
-    def asks(self, world: World) -> Iterable[Ask]:
+    def asks(self, world: CensusTarget) -> Iterable[Ask]:
         by_offset: Dict[int, Dict[int, GType]] = {}
         for address, of_type in world.once(find_gtypes).items():
             by_offset.setdefault(of_type.private_bytes, {})[address] = of_type
@@ -289,7 +289,7 @@ class Glib(Recogniser):
                 row = SignatureRow([Condition(offset, 8, IN_SET, 0)], least, most, key=(offset, 8, ALL), sized=True)
                 yield Ask(row, self._make_type_namer(world, known), [NumberSet(sorted(known))], 20)
 
-    def _make_type_namer(self, world: World, known: Dict[int, GType]) -> Callable[[int], Optional[Signature]]:
+    def _make_type_namer(self, world: CensusTarget, known: Dict[int, GType]) -> Callable[[int], Optional[Signature]]:
         def name_instance(key: int) -> Optional[Signature]:
             address, usable = split_sized_key(key)
             of_type = known.get(address)
@@ -302,7 +302,7 @@ class Glib(Recogniser):
 
         return name_instance
 
-    def inner(self, world: World) -> Sequence[Inner]:
+    def inner(self, world: CensusTarget) -> Sequence[Inner]:
         """Return the pages of GSlice with their pieces in use, those of threads' magazines too; a page of unknown cut is one piece."""
         addresses, sizes, taken, free, overhead = array("Q"), array("Q"), [], 0, 0
         for slab in world.once(find_slice_pages):

@@ -11,7 +11,7 @@ import re
 from struct import pack, unpack
 from typing import Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
-from gdbheapx.analysis.census.world import SHAPE, Ask, Recogniser, Signature, World
+from gdbheapx.analysis.census.world import SHAPE, Ask, CensusTarget, Recogniser, Signature
 from gdbheapx.analysis.reachability import paths as steps
 from gdbheapx.analysis.reachability.paths import ALL_WORDS, Namer, PathStep, Start, ValueNamer, ValuePosition, quote_text
 from gdbheapx.common.model import TargetAddress
@@ -152,7 +152,7 @@ class LuaState(NamedTuple):
 class LuaValues:
     """Reads values of one interpreter."""
 
-    def __init__(self, world: World, layout: LuaLayout) -> None:
+    def __init__(self, world: CensusTarget, layout: LuaLayout) -> None:
         self._world, self.layout = world, layout
         self._weak: Dict[int, bool] = {}
         """By metatable."""
@@ -284,7 +284,7 @@ class LuaValues:
                     yield "%s:%d" % (where, line) if line else where, text.decode("utf-8", "replace"), value
 
 
-def find_lua_states(world: World) -> List[LuaState]:
+def find_lua_states(world: CensusTarget) -> List[LuaState]:
     """Return the interpreters whose registry proves itself: it leads to the main thread and to the table of globals, which has itself as
     `_G`, and the release."""
     writable = NumberSet(ranges=[(mapping.start, mapping.end) for mapping in world.target.mappings() if mapping.writable])
@@ -488,10 +488,10 @@ class Lua(Recogniser):
 
     module = "lua"
 
-    def is_here(self, world: World) -> bool:
+    def is_here(self, world: CensusTarget) -> bool:
         return world.word_bytes == 8 and world.little_endian and world.constant(has_lua)
 
-    def asks(self, world: World) -> Iterable[Ask]:
+    def asks(self, world: CensusTarget) -> Iterable[Ask]:
         found = world.once(find_lua_states)
         if not found:
             return
@@ -528,7 +528,7 @@ class Lua(Recogniser):
         for name, row in rows:
             yield Ask(row, lambda key, name=name: Signature(name, self.module, SHAPE), sets, order=40)  # type: ignore[misc]
 
-    def fields(self, world: World) -> Mapping[Tuple[str, int], str]:
+    def fields(self, world: CensusTarget) -> Mapping[Tuple[str, int], str]:
         found = {(TABLE_NAME, ARRAY_AT): "array of a table", (TABLE_NAME, NODE_AT): "entries of a table"}
         for state in world.once(find_lua_states)[:1]:
             parts = range(8 * state.layout.owning[0], state.layout.source, 8)
@@ -536,7 +536,7 @@ class Lua(Recogniser):
             found[PROTO_NAME, state.layout.code] = "instructions of a function"
         return found
 
-    def namer(self, world: World) -> Optional[Namer]:
+    def namer(self, world: CensusTarget) -> Optional[Namer]:
         found = world.once(find_lua_states)
         return LuaNamer(LuaValues(world, found[0].layout), [state for state in found if state.layout == found[0].layout]) if found else None
 
@@ -552,7 +552,7 @@ def _match_pointer(at: int) -> List[Condition]:
     return [Condition(at, 8, EQUAL, 0, mask=7), Condition(at, 8, AT_MOST, MOST_ADDRESS)]
 
 
-def has_lua(world: World) -> bool:
+def has_lua(world: CensusTarget) -> bool:
     """Return whether the program, or a library of that name, has an interpreter inside."""
     modules = [module for number, module in enumerate(world.modules()) if not number or "lua" in module.file_name]
     return any(IDENTITY in data for module in modules for data in world.target.constant_data(module))

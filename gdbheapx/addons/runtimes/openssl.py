@@ -12,7 +12,7 @@ import struct
 from typing import Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Tuple
 
 from gdbheapx.analysis.census.images import MOST_DATA_BYTES, Images, list_constant_ranges
-from gdbheapx.analysis.census.world import EXACT, Ask, Recogniser, Signature, World
+from gdbheapx.analysis.census.world import EXACT, Ask, CensusTarget, Recogniser, Signature
 from gdbheapx.kernel.blocks.signatures import (
     ALL,
     AT_LEAST,
@@ -129,7 +129,7 @@ class ObjectConstants:
         return len(words) if all(map(self._images.is_code, words)) else 0
 
 
-def find_openssl_tables(world: World) -> OpenSslTables:
+def find_openssl_tables(world: CensusTarget) -> OpenSslTables:
     """Return those of every object that has OpenSSL inside: a library of that name, a module of Python, a program."""
     images = world.once(Images)
     found = OpenSslTables([], [], [], [], [])
@@ -154,7 +154,7 @@ def find_openssl_tables(world: World) -> OpenSslTables:
     return found
 
 
-def _find_constants(world: World, images: Images) -> Iterator[ObjectConstants]:
+def _find_constants(world: CensusTarget, images: Images) -> Iterator[ObjectConstants]:
     """Yield all; what an executable at a fixed address never writes to by its file: a core may not even know where that was."""
     for start, end in list_constant_ranges(world, images, whole=False):
         yield ObjectConstants(images, start, world.read(start, min(end - start, MOST_DATA_BYTES)))
@@ -201,10 +201,10 @@ class OpenSsl(Recogniser):
 
     module = "openssl"
 
-    def is_here(self, world: World) -> bool:
+    def is_here(self, world: CensusTarget) -> bool:
         return world.word_bytes == 8 and world.little_endian and any(world.constant(find_openssl_tables))
 
-    def asks(self, world: World) -> Iterable[Ask]:
+    def asks(self, world: CensusTarget) -> Iterable[Ask]:
         constants = world.constant(find_openssl_tables)
         if constants.methods:
             yield from self._of_ssl(constants)
@@ -228,7 +228,7 @@ class OpenSsl(Recogniser):
         yield Ask(SignatureRow(both, LEAST_SSL_BYTES), self._make_fixed_namer("SSL"), sets, 20)
         yield Ask(SignatureRow([method], LEAST_CONTEXT_BYTES, MOST_CONTEXT_BYTES), self._make_fixed_namer("SSL_CTX"), sets, 21)
 
-    def _of_sessions(self, world: World) -> Ask:
+    def _of_sessions(self, world: CensusTarget) -> Ask:
         """Return the row of sessions: version, length of the key, and a cipher, which the first session must show."""
 
         def has_cipher(signed: Signed) -> bool:
@@ -266,12 +266,12 @@ class OpenSsl(Recogniser):
     def _make_fixed_namer(self, name: str) -> Callable[[int], Signature]:
         return lambda key: Signature(name, self.module, EXACT)
 
-    def _name_bio(self, world: World, methods: int) -> Signature:
+    def _name_bio(self, world: CensusTarget, methods: int) -> Signature:
         words = world.words(methods, 2)
         name = world.text(words[1], MOST_NAME) if words is not None else None
         return Signature("BIO (%s)" % name if name else "BIO", self.module, EXACT)
 
-    def fields(self, world: World) -> Mapping[Tuple[str, int], str]:
+    def fields(self, world: CensusTarget) -> Mapping[Tuple[str, int], str]:
         return FIELDS if world.word_bytes == 8 else {}
 
 

@@ -15,7 +15,7 @@ from itertools import accumulate, islice
 from struct import unpack, unpack_from
 from typing import Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
-from gdbheapx.analysis.census.world import SHAPE, Ask, Inner, Length, Recogniser, RuntimeLabels, Signature, World
+from gdbheapx.analysis.census.world import SHAPE, Ask, CensusTarget, Inner, Length, Recogniser, RuntimeLabels, Signature
 from gdbheapx.analysis.reachability import paths as steps
 from gdbheapx.common import problems
 from gdbheapx.common.hints import hint_command
@@ -51,7 +51,7 @@ BEHIND_WORDS = 64
 """Of executor_globals after symbol_table: function_table, class_table and zend_constants are among them."""
 
 
-def read_interpreter_data(world: World) -> Iterator[Tuple[bytes, int]]:
+def read_interpreter_data(world: CensusTarget) -> Iterator[Tuple[bytes, int]]:
     """Yield the interpreter's data in words, and their first address."""
     for module in world.modules():
         if "php" in module.file_name:
@@ -114,7 +114,7 @@ class PhpLayout(NamedTuple):
 class PhpValues:
     """Reads values of one target."""
 
-    def __init__(self, world: World, layout: PhpLayout) -> None:
+    def __init__(self, world: CensusTarget, layout: PhpLayout) -> None:
         self.world, self.layout = world, layout
         self._offsets: Dict[int, Dict[int, str]] = {}
         self._map = self._map_base()
@@ -308,7 +308,7 @@ LAYOUTS = {20220829: PHP_8_2, 20240924: PHP_8_4, 20250925: PHP_8_5, 20260924: PH
 RELEASES = "8.2, 8.4, 8.5 and 8.6"
 
 
-def read_php_release(world: World) -> Optional[Tuple[int, Optional[str]]]:
+def read_php_release(world: CensusTarget) -> Optional[Tuple[int, Optional[str]]]:
     """Return ZEND_MODULE_API_NO, which all built-in modules of a release have, and its version, if that can be read; None without
     modules."""
     entries = [entry for content, _ in read_interpreter_data(world) for entry in _find_module_entries(content)]
@@ -319,7 +319,7 @@ def read_php_release(world: World) -> Optional[Tuple[int, Optional[str]]]:
     return numbers[0][0], next(versions, None)
 
 
-def find_php_layout(world: World) -> Optional[PhpLayout]:
+def find_php_layout(world: CensusTarget) -> Optional[PhpLayout]:
     """Return the layout of the target's interpreter, or None for another release."""
     known = world.once(read_php_release)
     return LAYOUTS.get(known[0]) if known is not None else None
@@ -615,7 +615,7 @@ class Php(Recogniser):
         "malloc: blocks in use (the interpreter, classes and functions, extensions)",
     )
 
-    def asks(self, world: World) -> Iterable[Ask]:
+    def asks(self, world: CensusTarget) -> Iterable[Ask]:
         release = world.once(read_php_release) if find_php_layout(world) is None else None
         if release is not None:
             which = release[1] or "with interface %d" % release[0]
@@ -638,10 +638,10 @@ class Php(Recogniser):
 
         yield Ask(row, name_object, numbers, order=40, owning=owning)
 
-    def lengths(self, world: World) -> Iterable[Length]:
+    def lengths(self, world: CensusTarget) -> Iterable[Length]:
         return (Length(STRING_NAME, 16, TEXT + 1),)
 
-    def inner(self, world: World) -> Sequence[Inner]:
+    def inner(self, world: CensusTarget) -> Sequence[Inner]:
         """Return the manager's blocks if they add up to its own count of bytes in use, else its chunks, as memory that is not divided
         further.
         """
@@ -654,27 +654,27 @@ class Php(Recogniser):
             return [Inner(iter(()), self.module, MANAGER, memory.taken, taken - memory.size_bytes, 0, is_told_apart=False)]
         return [Inner(iter(pieces[:1]), self.module, MANAGER, memory.taken, taken - memory.size_bytes, pieces[1], UNIT_BYTES)]
 
-    def fields(self, world: World) -> Mapping[Tuple[str, int], str]:
+    def fields(self, world: CensusTarget) -> Mapping[Tuple[str, int], str]:
         return {(ARRAY_NAME, 16): "elements of an array"}
 
-    def namer(self, world: World) -> Optional[steps.Namer]:
+    def namer(self, world: CensusTarget) -> Optional[steps.Namer]:
         found, values = world.once(find_php_tables), world.once(make_php_reader)
         return PhpNamer(values, found) if found is not None and values is not None and world.once(find_zend_manager) is not None else None
 
 
-def make_php_reader(world: World) -> Optional[PhpValues]:
+def make_php_reader(world: CensusTarget) -> Optional[PhpValues]:
     """Return the reader of values; None for a layout that is not known."""
     known = find_php_layout(world)
     return PhpValues(world, known) if known is not None else None
 
 
-def find_php_tables(world: World) -> Optional[PhpGlobals]:
+def find_php_tables(world: CensusTarget) -> Optional[PhpGlobals]:
     """Return the interpreter's tables."""
     values = world.once(make_php_reader)
     return values.globals() if values is not None else None
 
 
-def find_zend_manager(world: World) -> Optional[ZendManager]:
+def find_zend_manager(world: CensusTarget) -> Optional[ZendManager]:
     """Return the first heap whose structure proves it, or None."""
     judged: Set[int] = set()
     for mapping in world.target.mappings():
@@ -691,7 +691,7 @@ def find_zend_manager(world: World) -> Optional[ZendManager]:
     return None
 
 
-def _of_heap(world: World, heap: int) -> Optional[ZendManager]:
+def _of_heap(world: CensusTarget, heap: int) -> Optional[ZendManager]:
     """Return the heap's chunks and huge blocks, or None if they differ from its own counts."""
     main, words = heap - HEAP_OFFSET, world.words(heap, HEAP_WORDS)
     chunks = _walk_chunk_ring(world, main, heap)
@@ -714,7 +714,7 @@ def _of_heap(world: World, heap: int) -> Optional[ZendManager]:
     return ZendManager(whole, words[SIZE], chunks, huge, list(noted), slots) if slots is not None and words[SIZE] <= real else None
 
 
-def _walk_chunk_ring(world: World, main: int, heap: int) -> Optional[List[int]]:
+def _walk_chunk_ring(world: CensusTarget, main: int, heap: int) -> Optional[List[int]]:
     chunks, at = [main], main
     while len(chunks) < MOST_MEMBERS:
         head = world.words(at, 2)
@@ -727,7 +727,7 @@ def _walk_chunk_ring(world: World, main: int, heap: int) -> Optional[List[int]]:
     return None
 
 
-def _walk_list(world: World, first: int, count: int) -> Iterator[Tuple[int, Tuple[int, ...]]]:
+def _walk_list(world: CensusTarget, first: int, count: int) -> Iterator[Tuple[int, Tuple[int, ...]]]:
     """Yield (address, words) of the members of a list: the last of `count` words leads to the next member."""
     seen: Set[int] = set()
     while first and first not in seen and len(seen) < MOST_MEMBERS:
@@ -740,7 +740,7 @@ def _walk_list(world: World, first: int, count: int) -> Iterator[Tuple[int, Tupl
 
 
 def find_zend_pieces(
-    world: World, chunks: Sequence[int], huge: Sequence[Tuple[int, int]], free_slots: Sequence[int], notes: Sequence[int]
+    world: CensusTarget, chunks: Sequence[int], huge: Sequence[Tuple[int, int]], free_slots: Sequence[int], notes: Sequence[int]
 ) -> Optional[Tuple[NativeBlocks, int]]:
     """Return the pieces in use and the bytes of the manager's own blocks, or None if a map or a list is damaged. `free_slots`: the first
     free element of each bin; `notes`: the manager's own blocks, which lead to what others own.
@@ -766,7 +766,7 @@ def find_zend_pieces(
     return world.cells(runs, labels), notes_bytes
 
 
-def _read_page_map(world: World, chunk: int) -> Optional[Sequence[int]]:
+def _read_page_map(world: CensusTarget, chunk: int) -> Optional[Sequence[int]]:
     head = world.read(chunk, HEAD_BYTES)
     words = unpack("<%dI" % (HEAD_BYTES // 4), head) if len(head) == HEAD_BYTES else ()
     place = next((at for at in range(16, len(words) - PAGES + 1) if words[at] == FIRST), None)

@@ -11,7 +11,7 @@ from gdbheapx.allocators.session import Session
 from gdbheapx.analysis.census import find, registry
 from gdbheapx.analysis.census.containers import ContainerFinder
 from gdbheapx.analysis.census.registry import RuntimePiece
-from gdbheapx.analysis.census.world import Signature, World, order_rows, used_blocks
+from gdbheapx.analysis.census.world import CensusTarget, Signature, order_rows, used_blocks
 from gdbheapx.analysis.reachability import dominance, heap_graph, owners, refs
 from gdbheapx.analysis.reachability.heap_graph import Reach, find_module_at
 from gdbheapx.analysis.reachability.owners import HeldContainer, HeldContainers
@@ -35,7 +35,7 @@ def make_named_graph(session: Session) -> NamedGraph:
     shared: Optional[Reach] = session.shared(heap_graph.REACH)
     if shared is not None:
         return NamedGraph(shared, NodeNames(session.target, shared), None)
-    world = World.of(session)
+    world = CensusTarget.of(session)
     recognisers = registry.find_naming(world)
     asked = order_rows([ask for recogniser in recognisers for ask in recogniser.asks(world)])
     further = registry.combine_memory([made for recogniser in recognisers for made in recogniser.inner(world)])
@@ -58,7 +58,7 @@ def make_of_counted(session: Session) -> Optional[NamedGraph]:
     if session.shared(find.TOLD) is None:
         if not session.target.has_memory:
             return None
-        counts = any(recogniser.counts_references for recogniser in registry.find_naming(World.of(session)))
+        counts = any(recogniser.counts_references for recogniser in registry.find_naming(CensusTarget.of(session)))
         if not (counts and session.target.can_read_on) or heap_graph.check_fit(session, heap_graph.OWNERS_BYTES) is not None:
             return None
     return make_named_graph(session)
@@ -129,7 +129,7 @@ def _find_containers(session: Session, tallied: dominance.OwnerTally, answer: ow
         return {}
     known: Dict[int, Sequence[HeldContainer]] = {one.address: one.containers for one in kept}
     if session.target.has_memory and session.target.can_read_on:
-        finder = ContainerFinder(World.of(session), tallied.reach)
+        finder = ContainerFinder(CensusTarget.of(session), tallied.reach)
         for address, place in dominance.find_owner_spans(tallied, answer).items():
             if address not in known:
                 known[address] = finder.within(*place)
@@ -143,7 +143,7 @@ def find_pointed_containers(
     """Return the container that each word belongs to, by the word's address. `places`: (address of the word, begin of its block)."""
     if not session.target.has_memory or not session.target.can_read_on:
         return {}
-    finder = ContainerFinder(World.of(session), reach)
+    finder = ContainerFinder(CensusTarget.of(session), reach)
     found = ((address, finder.around(address, start or 0)) for address, start in sorted(set(places)))
     return {address: container for address, container in found if container is not None}
 

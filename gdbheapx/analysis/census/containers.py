@@ -11,7 +11,7 @@ import struct
 from typing import Callable, Iterator, List, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.census import cplusplus, registry, rust
-from gdbheapx.analysis.census.world import Recogniser, World
+from gdbheapx.analysis.census.world import CensusTarget, Recogniser
 from gdbheapx.analysis.reachability.heap_graph import Reach
 from gdbheapx.analysis.reachability.owners import HeldContainer
 from gdbheapx.common.model import TargetAddress
@@ -51,7 +51,7 @@ Way = Callable[[int, Sequence[int]], FoundContainer]
 class ContainerFinder:
     """Finder of containers in the blocks of one graph; memory is read, and must not change."""
 
-    def __init__(self, world: World, reach: Reach) -> None:
+    def __init__(self, world: CensusTarget, reach: Reach) -> None:
         self._world, self._graph, self._blocks = world, reach.graph, reach.numbers.blocks
         self._ways: List[Way] = [
             self._read_unordered_map,

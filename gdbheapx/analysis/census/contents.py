@@ -9,7 +9,7 @@ from gdbheapx.allocators.session import Session
 from gdbheapx.analysis.census import find, registry
 from gdbheapx.analysis.census.find import BEYOND, Census, LabelSet
 from gdbheapx.analysis.census.images import Images
-from gdbheapx.analysis.census.world import EXACT, PLACE, SHAPE, Signature, World
+from gdbheapx.analysis.census.world import EXACT, PLACE, SHAPE, CensusTarget, Signature
 from gdbheapx.analysis.reachability import heap_graph
 from gdbheapx.analysis.reachability.paths import Namer
 from gdbheapx.common.columns import BYTES, IF_ANY, TEXT, Column
@@ -101,7 +101,9 @@ def _find_typical_blocks(told: LabelSet) -> Dict[Optional[Signature], Tuple[Targ
     return {name: (blocks[name, size_bytes], size_bytes) for name, size_bytes in most.items()}
 
 
-def find_sample_texts(session: Session, examples: Iterable[TextBlock], world: Optional[World], graph: Optional[Graph]) -> List[SampleText]:
+def find_sample_texts(
+    session: Session, examples: Iterable[TextBlock], world: Optional[CensusTarget], graph: Optional[Graph]
+) -> List[SampleText]:
     """Return the texts of sample blocks. Without `graph` a block is as large as its example says; HeapxError if memory cannot be read."""
     target = session.target
     if world is None or not target.can_read_on:
@@ -197,7 +199,7 @@ class FoundTexts(NamedTuple):
     sampled_blocks: int
 
 
-def by_text(session: Session, like: Optional[str], wanted: str, world: Optional[World]) -> FoundTexts:
+def by_text(session: Session, like: Optional[str], wanted: str, world: Optional[CensusTarget]) -> FoundTexts:
     """Group objects by text. `like`: the name of the objects; `wanted`: a field, a text that one has, or empty: the field whose texts
     separate most groups. HeapxError if there is no such object or text, or memory has changed.
     """
@@ -289,7 +291,7 @@ def _find_field(fields: Sequence[FieldRow], sampled: Sequence[Texts], wanted: st
 class _Objects:
     """Reads texts of objects."""
 
-    def __init__(self, target: Target, world: World, labels: find.LabelSet) -> None:
+    def __init__(self, target: Target, world: CensusTarget, labels: find.LabelSet) -> None:
         self._target, self._images, self._labels = target, world.once(Images), labels
         namers = (recogniser.namer(world) for recogniser in registry.find_present(world))
         self._namers: List[Namer] = [namer for namer in namers if namer is not None]
@@ -397,7 +399,7 @@ class CopySearch(NamedTuple):
     used_bytes: int
 
 
-def find_copies(session: Session, like: Optional[str], world: Optional[World]) -> Tuple[CopySearch, find.CensusLook]:
+def find_copies(session: Session, like: Optional[str], world: Optional[CensusTarget]) -> Tuple[CopySearch, find.CensusLook]:
     """Find blocks with equal contents. `like`: only rows and classes that have this in their name. HeapxError if contents cannot be
     compared.
     """

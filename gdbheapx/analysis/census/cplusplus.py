@@ -5,7 +5,7 @@ from array import array
 from typing import Any, Container, Dict, Iterable, List, Optional, Sequence, Set, Tuple, Union
 
 from gdbheapx.analysis.census.images import Images, list_constant_ranges
-from gdbheapx.analysis.census.world import EXACT, PLACE, SHAPE, Ask, Recogniser, Signature, World
+from gdbheapx.analysis.census.world import EXACT, PLACE, SHAPE, Ask, CensusTarget, Recogniser, Signature
 from gdbheapx.common.ranges import RangeIndex
 from gdbheapx.inferior.base import Module
 from gdbheapx.kernel.blocks import signatures
@@ -130,7 +130,7 @@ CppClass = Tuple[str, str]
 class CppClasses:
     """Address point -> class, in one process. Names are looked up when they are asked for: a large program has 10,000."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: CensusTarget) -> None:
         self._world = world
         self.images = world.once(Images)
         self._found: Dict[int, CppVtable] = find_vtables(self.images)
@@ -179,7 +179,7 @@ class CppClasses:
         return "CLASS@%s+0x%x" % (span[2].build_id or span[2].shown_name, address - span[2].base)
 
 
-def has_cpp(world: World) -> bool:
+def has_cpp(world: CensusTarget) -> bool:
     """Return True if the process has C++: its library is loaded, classes were found, or the program is static, which leaves it open."""
     names = [module.file_name for module in world.modules()]
     if any(part in name for name in names for part in ("libstdc++", "libc++")):
@@ -190,11 +190,11 @@ def has_cpp(world: World) -> bool:
 class CPlusPlus(Recogniser):
     """Objects and arrays of objects with vtables."""
 
-    def is_here(self, world: World) -> bool:
+    def is_here(self, world: CensusTarget) -> bool:
         """Return True for any process: a runtime that was linked in has no name."""
         return world.word_bytes == 8
 
-    def asks(self, world: World) -> Iterable[Ask]:
+    def asks(self, world: CensusTarget) -> Iterable[Ask]:
         """Return rows for objects, for arrays that begin with the number of their elements, and for blocks that begin with a pointer to
         another constant.
         """
@@ -216,7 +216,7 @@ class CPlusPlus(Recogniser):
 class CppObjects:
     """Blocks that begin with a pointer to the vtable of a class: objects, arrays and slabs of them."""
 
-    def __init__(self, world: World, classes: "Union[CppClasses, CppConstants]", firsts: Container[int]) -> None:
+    def __init__(self, world: CensusTarget, classes: "Union[CppClasses, CppConstants]", firsts: Container[int]) -> None:
         self._world, self._classes, self._firsts = world, classes, firsts
         self._usual: Dict[int, int] = {}
         self._several: Dict[int, str] = {}
@@ -281,7 +281,7 @@ class CppObjects:
 class Arrays:
     """Blocks that new T[n] has got, for classes with destructors: n, then the objects."""
 
-    def __init__(self, world: World, classes: CppClasses) -> None:
+    def __init__(self, world: CensusTarget, classes: CppClasses) -> None:
         self._world, self._classes = world, classes
         self._arrays: Set[int] = set()
 
@@ -312,7 +312,7 @@ class Arrays:
 class CppConstants:
     """Blocks that begin with a pointer to read-only data: a vtable without type_info, a table of functions."""
 
-    def __init__(self, world: World, classes: CppClasses, has_runtime: bool) -> None:
+    def __init__(self, world: CensusTarget, classes: CppClasses, has_runtime: bool) -> None:
         self._world, self._classes, self._images, self._has_runtime = world, classes, classes.images, has_runtime
         self._told: Dict[int, Signature] = {}
         self._vtables: Dict[int, bool] = {}

@@ -9,7 +9,7 @@ from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Set, Tu
 from gdbheapx.allocators.session import Session
 from gdbheapx.analysis.census.containers import ContainerFinder
 from gdbheapx.analysis.census.images import Images, list_constant_ranges
-from gdbheapx.analysis.census.world import World
+from gdbheapx.analysis.census.world import CensusTarget
 from gdbheapx.analysis.reachability.heap_graph import Reach, find_module_at
 from gdbheapx.analysis.reachability.owners import HeldContainer
 from gdbheapx.analysis.reachability.paths import FIELD, INDEX, KEY, Hop, Namer, PathMove, PathStep, Start
@@ -39,7 +39,7 @@ Reading = Optional[Callable[[int], int]]
 class CppKeys:
     """Reader of keys in the maps and sets of one graph. The first elements of a container are looked at once for all of its elements."""
 
-    def __init__(self, world: World, containers: ContainerFinder) -> None:
+    def __init__(self, world: CensusTarget, containers: ContainerFinder) -> None:
         self._world, self._containers = world, containers
         self.string = functools.lru_cache(1 << 14)(self._read_string)
         self.sample = functools.lru_cache(MOST_HEADS)(self._list_first_nodes)
@@ -192,7 +192,7 @@ class CppKeys:
 class CppElements:
     """Reader of elements in the containers of one graph."""
 
-    def __init__(self, world: World, containers: ContainerFinder, keys: CppKeys) -> None:
+    def __init__(self, world: CensusTarget, containers: ContainerFinder, keys: CppKeys) -> None:
         self._world, self._containers, self._keys = world, containers, keys
         self._constants = RangeIndex(list_constant_ranges(world, world.once(Images)))
         self.stride = functools.lru_cache(MOST_KNOWN)(self._find_stride)
@@ -441,7 +441,7 @@ class MemberPosition(NamedTuple):
 Moved = Optional[Tuple[MemberPosition, Sequence[PathStep]]]
 
 
-class Paged(World):
+class Paged(CensusTarget):
     """A world that is asked for a few words position and there, most of them near each other."""
 
     def __init__(self, session: Session) -> None:
@@ -452,14 +452,14 @@ class Paged(World):
         return super().read(number * PAGE_BYTES, PAGE_BYTES)
 
     def read(self, address: int, size_bytes: int) -> bytes:
-        """See World."""
+        """See CensusTarget."""
         number, away = divmod(address, PAGE_BYTES)
         if away + size_bytes > PAGE_BYTES:
             return super().read(address, size_bytes)
         return self._page(number)[away : away + size_bytes]
 
     def words(self, address: int, count: int) -> Optional[Tuple[int, ...]]:
-        """See World."""
+        """See CensusTarget."""
         data = self.read(address, 8 * count)
         return tuple(self.target.bare(struct.unpack("<%dQ" % count, data))) if len(data) == 8 * count else None
 

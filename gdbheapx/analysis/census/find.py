@@ -17,7 +17,7 @@ from gdbheapx.analysis.census import cplusplus, registry, rust
 from gdbheapx.analysis.census import world as worlds
 from gdbheapx.analysis.census.cplusplus import CppClasses
 from gdbheapx.analysis.census.cplusplus_paths import ContainerNamer
-from gdbheapx.analysis.census.world import CONTENT, EXACT, PLACE, SHAPE, Ask, AskedRows, Inner, Recogniser, Signature, World
+from gdbheapx.analysis.census.world import CONTENT, EXACT, PLACE, SHAPE, Ask, AskedRows, CensusTarget, Inner, Recogniser, Signature
 from gdbheapx.analysis.reachability import heap_graph
 from gdbheapx.analysis.reachability.heap_graph import ManagedClass
 from gdbheapx.analysis.reachability.owners import SHAPES
@@ -85,7 +85,7 @@ def group_blocks(large: Sequence[Tuple[int, int]]) -> List[Tuple[int, List[int]]
     return [(min(size for _, size in blocks), sorted(start for start, _ in blocks)) for blocks in some.values()]
 
 
-def read_slabs(world: World, large: Sequence[Tuple[int, int]]) -> List[SlabGroup]:
+def read_slabs(world: CensusTarget, large: Sequence[Tuple[int, int]]) -> List[SlabGroup]:
     """Read samples of large blocks, given as (address, size), while the process is stopped: from the first block of a size to the last."""
     made: List[SlabGroup] = []
     for size, starts in group_blocks(large):
@@ -95,7 +95,7 @@ def read_slabs(world: World, large: Sequence[Tuple[int, int]]) -> List[SlabGroup
     return made
 
 
-def find_slabs(world: World, sampled: Sequence[SlabGroup], used_bytes: int) -> Optional[Slabs]:
+def find_slabs(world: CensusTarget, sampled: Sequence[SlabGroup], used_bytes: int) -> Optional[Slabs]:
     """Return the slabs among samples: sizes of which most blocks that were read have objects inside; None if there are none, or they are
     little of what is in use.
     """
@@ -111,7 +111,7 @@ def find_slabs(world: World, sampled: Sequence[SlabGroup], used_bytes: int) -> O
     return Slabs(sum(blocks for _, blocks in cut_up), total, [size for size, _ in cut_up], share)
 
 
-def _has_objects(world: World, size: int, starts: Sequence[int], start: int, data: bytes, classes: AbstractSet[int]) -> bool:
+def _has_objects(world: CensusTarget, size: int, starts: Sequence[int], start: int, data: bytes, classes: AbstractSet[int]) -> bool:
     """Return True if objects of several sizes begin inside this block, one of those that start at `starts`."""
     words = world.target.words_in(data[: len(data) // world.word_bytes * world.word_bytes])
     if _are_of_no_stride([at * world.word_bytes for at, word in enumerate(words) if word in classes], len(data)):
@@ -422,7 +422,7 @@ def make_paths(
 ) -> Optional[BlockPaths]:
     """Return the paths of a graph's blocks, or None if nothing names any. `names`: by label, from 1 on; `owning`: by label, the words
     that own."""
-    world = World(session)
+    world = CensusTarget(session)
     containers = ContainerNamer(session, reach) if world.word_bytes == 8 and world.little_endian and cplusplus.has_cpp(world) else None
     if not speakers_ and containers is None:
         return None
@@ -499,14 +499,14 @@ def find_census(session: Session, contents: bool = True) -> Census:
     return take_census(session, contents=contents, owning=False).census
 
 
-def listen_to_namers(recognisers: Iterable[Recogniser], world: World) -> Dict[str, Speaker]:
+def listen_to_namers(recognisers: Iterable[Recogniser], world: CensusTarget) -> Dict[str, Speaker]:
     """Return the namers of recognisers by runtime; memory is read. Call their make_asks() first."""
     namers = {recogniser.module: recogniser.namer(world) for recogniser in recognisers}
     present = {module: namer for module, namer in namers.items() if namer is not None}
     return {module: Speaker(namer, list(namer.starts()), list(namer.owns_nothing())) for module, namer in present.items()}
 
 
-def _prepare_census(session: Session, world: World, owning: bool = True) -> PreparedCensus:
+def _prepare_census(session: Session, world: CensusTarget, owning: bool = True) -> PreparedCensus:
     shared: Optional[PreparedCensus] = session.shared(PREPARED)
     if shared is not None:
         return shared
@@ -534,7 +534,7 @@ def _prepare_census(session: Session, world: World, owning: bool = True) -> Prep
 
 def take_census(
     session: Session,
-    seen: Optional[World] = None,
+    seen: Optional[CensusTarget] = None,
     watch: Optional[Watch] = None,
     contents: bool = True,
     owning: bool = True,
@@ -542,7 +542,7 @@ def take_census(
 ) -> CensusLook:
     """Take a census, with the graph for commands that ask it as well. `seen`: a world that exists already; `owning`: the graph will be
     asked for owners; `beyond`: contents will be compared."""
-    world = seen if seen is not None else World.of(session)
+    world = seen if seen is not None else CensusTarget.of(session)
     made = _prepare_census(session, world, owning or session.store is not None)
     asked, signer, inner = made.asked, made.signer, made.inner
     matches: List[CensusMatch] = []
@@ -605,7 +605,7 @@ def name_match(asked: AskedRows, match: Signed) -> Optional[Signature]:
 
 
 def _by_graph(
-    session: Session, made: PreparedCensus, matches: List[CensusMatch], watch: Optional[Watch], world: World
+    session: Session, made: PreparedCensus, matches: List[CensusMatch], watch: Optional[Watch], world: CensusTarget
 ) -> Tuple[LabelSet, Dict[Optional[Signature], int], List[SlabGroup], Copies]:
     own: List[SlabGroup] = []
 
@@ -636,7 +636,7 @@ def _by_graph(
     return labels, outside, own, Copies(copied.contents, copied.blocks, copied.bytes, copied.spare_bytes, largest)
 
 
-def _sum_content_bytes(session: Session, world: World, labels: LabelSet, signer: Signer) -> Dict[int, int]:
+def _sum_content_bytes(session: Session, world: CensusTarget, labels: LabelSet, signer: Signer) -> Dict[int, int]:
     reach = labels.reach
     if not session.target.can_read_on or session.budget.expired():
         return {}
@@ -708,7 +708,7 @@ def label_blocks(session: Session, then: Then, is_cut: bool = False, contents: b
     kept: Optional[LabelSet] = None if session.target.has_memory else session.shared(TOLD)
     if kept is not None:
         return kept
-    made = _prepare_census(session, World.of(session))
+    made = _prepare_census(session, CensusTarget.of(session))
     if contents:
         made.signer.keep_contents()
     return _share_labels(session, made if is_cut else made._replace(inner=[memory for memory in made.inner if not memory.instead]), then)
@@ -718,7 +718,7 @@ def label_by_rows(session: Session, streams: Iterable[Iterator[NativeBlocks]]) -
     """Return (labels, names) of blocks by their own words alone, in their order, in one pass. A label is the place of its name + 1; 0 if
     the block is not known.
     """
-    world = World.of(session)
+    world = CensusTarget.of(session)
     asked = worlds.order_rows(ask for recogniser in registry.find_present(world) for ask in recogniser.asks(world))
     signer = world.signer(asked.rows, asked.sets)
     for stream in streams:

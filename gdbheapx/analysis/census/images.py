@@ -5,7 +5,7 @@ from array import array
 from bisect import bisect_right
 from typing import Dict, Iterator, List, Optional, Sequence, Tuple
 
-from gdbheapx.analysis.census.world import World
+from gdbheapx.analysis.census.world import CensusTarget
 from gdbheapx.common.ranges import unite_ranges
 from gdbheapx.inferior.base import Mapping, Module
 
@@ -19,7 +19,7 @@ PAGE_BITS = 12
 class Images:
     """The data of all loaded objects: what of them is in memory or in the core, and no code."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: CensusTarget) -> None:
         self.word_bytes = world.word_bytes
         self._world = world
         self._spans = sorted(world.target.image_ranges(), key=lambda span: span[:2])
@@ -134,7 +134,7 @@ def drop_range_overlaps(ranges: Iterator[Tuple[int, int]]) -> Iterator[Tuple[int
             last = end
 
 
-def list_constant_ranges(world: World, images: Images, whole: bool = True) -> List[Tuple[int, int]]:
+def list_constant_ranges(world: CensusTarget, images: Images, whole: bool = True) -> List[Tuple[int, int]]:
     """Return ranges of the objects' data that are not writable any more. `whole`: with all but the code of an executable at a fixed
     address."""
     constants = []

@@ -7,7 +7,7 @@ from typing import Callable, Dict, Iterable, List, NamedTuple, Optional, Sequenc
 from gdbheapx.allocators.session import Session
 from gdbheapx.analysis.census import cplusplus, rust
 from gdbheapx.analysis.census.images import Images, list_constant_ranges
-from gdbheapx.analysis.census.world import PLACE, SHAPE, Ask, Inner, Recogniser, Signature, World
+from gdbheapx.analysis.census.world import PLACE, SHAPE, Ask, CensusTarget, Inner, Recogniser, Signature
 from gdbheapx.analysis.memory import attribute
 from gdbheapx.analysis.reachability import heap_graph
 from gdbheapx.common import addon_loader, problems
@@ -28,11 +28,11 @@ MAGIC_ORDER = 200
 class Magic(Recogniser):
     """Structures of C programs that begin with four letters (BIND: ISC_MAGIC('T', 'a', 's', 'k'); SQLite, PostgreSQL and others)."""
 
-    def is_here(self, world: World) -> bool:
+    def is_here(self, world: CensusTarget) -> bool:
         """Return True: any C program may have them."""
         return True
 
-    def asks(self, world: World) -> Iterable[Ask]:
+    def asks(self, world: CensusTarget) -> Iterable[Ask]:
         """Return the row of magic numbers: four bytes that are letters, digits or signs, and four that are none, so that no text
         continues.
         """
@@ -41,7 +41,7 @@ class Magic(Recogniser):
         accepts = functools.partial(self._is_accepted, world)
         yield Ask(row, self._name_magic, accepts=accepts, order=MAGIC_ORDER, least_blocks=LEAST_MAGIC_BLOCKS)
 
-    def _is_accepted(self, world: World, signed: Signed) -> bool:
+    def _is_accepted(self, world: CensusTarget, signed: Signed) -> bool:
         if signed.most_bytes - signed.least_bytes > MAGIC_SLACK_BYTES:
             return False
         words = world.words(signed.sample, min(MOST_MAGIC_WORDS, signed.least_bytes // world.word_bytes))
@@ -62,7 +62,7 @@ OF_MALLOC = ("libc.so", "libc-", "ld-linux", "ld-", "linux-vdso", "[vdso]")
 """Objects that malloc itself leaves pointers to, in memory that was free before."""
 
 
-def find_constant_ranges(world: World) -> List[Tuple[int, int]]:
+def find_constant_ranges(world: CensusTarget) -> List[Tuple[int, int]]:
     """Return the ranges of constants of all objects except the C library, the dynamic linker and the vDSO."""
     images = world.once(Images)
     spans = ((part, images.span_at(part[0])) for part in list_constant_ranges(world, images))
@@ -72,11 +72,11 @@ def find_constant_ranges(world: World) -> List[Tuple[int, int]]:
 class ConstantTables(Recogniser):
     """Blocks of one size with the same constant at the same place."""
 
-    def is_here(self, world: World) -> bool:
+    def is_here(self, world: CensusTarget) -> bool:
         """Return True for programs of this word size without C++ and Rust: any C program may have them."""
         return world.word_bytes == 8 and not cplusplus.has_cpp(world) and not rust.has_rust(world)
 
-    def asks(self, world: World) -> Iterable[Ask]:
+    def asks(self, world: CensusTarget) -> Iterable[Ask]:
         constants = world.constant(find_constant_ranges)
         names = functools.lru_cache(None)(functools.partial(_list_constants, world))
         for number in range(FIRST_WORD, WORDS) if constants else ():
@@ -85,7 +85,7 @@ class ConstantTables(Recogniser):
             yield Ask(row, table.name, [NumberSet(ranges=constants)], 90 + number, table.settle, least_blocks=LEAST_BLOCKS)
 
 
-def _list_constants(world: World, module: Module) -> List[Tuple[int, int, str]]:
+def _list_constants(world: CensusTarget, module: Module) -> List[Tuple[int, int, str]]:
     """Return (address, size, name) of the constants and variables of an object, sorted."""
     rows = [(module.base + value, size, name) for name, value, size, is_local in world.target.variables(module) if size and not is_local]
     return sorted(rows)
@@ -94,7 +94,7 @@ def _list_constants(world: World, module: Module) -> List[Tuple[int, int, str]]:
 class ConstantTable:
     """Constants that blocks have at one offset."""
 
-    def __init__(self, world: World, names: Callable[[Module], List[Tuple[int, int, str]]], offset: int) -> None:
+    def __init__(self, world: CensusTarget, names: Callable[[Module], List[Tuple[int, int, str]]], offset: int) -> None:
         self._world, self._names, self._offset = world, names, offset
         self._images = world.once(Images)
         self._told: Dict[int, Signature] = {}
@@ -127,19 +127,19 @@ def list_recognisers() -> Sequence[Recogniser]:
     return (*(addon.RECOGNISERS if addon is not None else ()), *OF_CORE)
 
 
-def find_cutting(world: World) -> List[Recogniser]:
+def find_cutting(world: CensusTarget) -> List[Recogniser]:
     """Return those in this process that cut memory up themselves."""
     return [recogniser for recogniser in list_recognisers() if type(recogniser).inner is not Recogniser.inner and recogniser.is_here(world)]
 
 
-def find_naming(world: World) -> List[Recogniser]:
+def find_naming(world: CensusTarget) -> List[Recogniser]:
     """Return those in this process that cut memory up themselves, or give their objects paths."""
     named = [recogniser for recogniser in list_recognisers() if type(recogniser).namer is not Recogniser.namer]
     cutting = [recogniser for recogniser in find_cutting(world) if recogniser not in named]
     return [*cutting, *(recogniser for recogniser in named if recogniser.is_here(world))]
 
 
-def find_present(world: World) -> List[Recogniser]:
+def find_present(world: CensusTarget) -> List[Recogniser]:
     """Return those of which the process has something."""
     return [recogniser for recogniser in list_recognisers() if recogniser.is_here(world)]
 
@@ -191,7 +191,7 @@ class RuntimePiece(NamedTuple):
 
 def find_runtime_memory(session: Session) -> List[Inner]:
     """Return memory that runtimes manage themselves. Memory is read: the process must be stopped."""
-    world = World.of(session)
+    world = CensusTarget.of(session)
     memories: List[Inner] = []
     for recogniser in find_cutting(world):
         list(recogniser.asks(world))  # which finds its types and its memory

@@ -9,7 +9,7 @@ from collections import Counter
 from typing import Dict, Iterable, List, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.census.images import Images, list_constant_ranges
-from gdbheapx.analysis.census.world import PLACE, SHAPE, Ask, Recogniser, Signature, World
+from gdbheapx.analysis.census.world import PLACE, SHAPE, Ask, CensusTarget, Recogniser, Signature
 from gdbheapx.inferior.base import Module
 from gdbheapx.kernel.blocks.signatures import ALL, AT_LEAST, AT_MOST, IN_RANGES, Condition, NumberSet, SignatureRow, Signed
 
@@ -37,7 +37,7 @@ FEW_PATHS = 3
 class Modules:
     """Objects of which some is Rust."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: CensusTarget) -> None:
         self._world, self._images = world, world.once(Images)
         ranges: Dict[Module, List[Tuple[int, int]]] = {}
         for start, end in list_constant_ranges(world, self._images) if world.word_bytes == 8 and world.little_endian else ():
@@ -70,14 +70,14 @@ class Modules:
         return paths
 
 
-def has_rust(world: World) -> bool:
+def has_rust(world: CensusTarget) -> bool:
     """Return True if an object has locations in its sources, as every panic has one (core::panic::Location): a path and its length, then
     line and column in one word; several times the same path. In an object at a fixed address they are constants, which no core has.
     """
     return bool(world.constant(Modules).found)
 
 
-def find_rust_constants(world: World) -> List[Tuple[int, int]]:
+def find_rust_constants(world: CensusTarget) -> List[Tuple[int, int]]:
     """Return ranges that may have vtables of Rust: constants of Rust objects, or else of the program."""
     return world.constant(Modules).ranges
 
@@ -107,7 +107,7 @@ def read_vtable_layout(images: Images, vtable: int) -> Optional[Tuple[int, int]]
 class RustObjects:
     """Vtables that trait objects lead to."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: CensusTarget) -> None:
         self._world, self._images = world, world.once(Images)
         self.layouts: List[Tuple[int, int, int]] = []
         self._types: Optional[Dict[int, str]] = None
@@ -157,11 +157,11 @@ class RustObjects:
 class TraitObjects(Recogniser):
     """Structs and vectors that begin with one."""
 
-    def is_here(self, world: World) -> bool:
+    def is_here(self, world: CensusTarget) -> bool:
         """Return True for all programs with this word size: a stripped program has no name that shows it."""
         return world.word_bytes == 8
 
-    def asks(self, world: World) -> Iterable[Ask]:
+    def asks(self, world: CensusTarget) -> Iterable[Ask]:
         """Return rows for an address and a pointer to read-only data, and for two such pairs in an array."""
         images = world.once(Images)
         ranges = list_constant_ranges(world, images)
@@ -176,7 +176,7 @@ class TraitObjects(Recogniser):
 class RustHeads:
     """Vtables at the begin of blocks, such as those of tasks."""
 
-    def __init__(self, world: World, images: Images, pairs: int) -> None:
+    def __init__(self, world: CensusTarget, images: Images, pairs: int) -> None:
         self._world, self._images, self._pairs = world, images, pairs
         self._told: Dict[int, Signature] = {}
 

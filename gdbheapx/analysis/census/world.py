@@ -26,7 +26,7 @@ SHAPES_FROM = 50
 """Of Ask.order: what is asked before is a type or a header."""
 WEAK_ORDER = 80
 Made = TypeVar("Made")
-__all__ = ["ALL", "AskedRows", "Inner", "Recogniser", "World", "order_rows"]
+__all__ = ["ALL", "AskedRows", "Inner", "Recogniser", "CensusTarget", "order_rows"]
 
 
 class Signature(NamedTuple):
@@ -62,7 +62,7 @@ class Ask(NamedTuple):
     """Fewer of one key are not that; the others are not even looked at: chance makes many keys of one block each."""
 
 
-class World:
+class CensusTarget:
     """Target as recognisers see it. Few words are read here: what has to be found in every block is asked by rows."""
 
     def __init__(self, session: Session) -> None:
@@ -70,25 +70,25 @@ class World:
         self.target: Target = session.target
         self.word_bytes = session.target.word_bytes
         self.little_endian = session.target.little_endian
-        self._made: Dict[Callable[[World], Any], Any] = {}
+        self._made: Dict[Callable[[CensusTarget], Any], Any] = {}
 
     @classmethod
-    def of(cls, session: Session) -> "World":
+    def of(cls, session: Session) -> "CensusTarget":
         """Return the world of a session; each look at a running process has its own."""
         if not (session.target.kind == "core" or session.target.is_kept):
             return cls(session)
         if session.world is None:
             session.world = cls(session)
-        world: World = session.world
+        world: CensusTarget = session.world
         return world
 
-    def once(self, make: Callable[["World"], Made]) -> Made:
+    def once(self, make: Callable[["CensusTarget"], Made]) -> Made:
         """Return what several recognisers need, made when the first one asks."""
         if make not in self._made:
             self._made[make] = make(self)
         return self._made[make]  # type: ignore[no-any-return]
 
-    def constant(self, make: Callable[["World"], Made]) -> Made:
+    def constant(self, make: Callable[["CensusTarget"], Made]) -> Made:
         """Return what is derived from constants of loaded objects alone, made before a process is stopped."""
         known = self.session.constants
         if make not in known:
@@ -225,24 +225,24 @@ class Recogniser:
     line_of_library = ""
     """The line of its blocks in tables of runtimes that use this library."""
 
-    def is_here(self, world: World) -> bool:
+    def is_here(self, world: CensusTarget) -> bool:
         """Return True if the process has it, by its modules' names or a few words: cheap, and never by all of memory."""
         fits = not self.is_wide or (world.word_bytes == 8 and world.little_endian)
         return fits and any(part in module.file_name for module in world.modules() for part in self.objects)
 
-    def asks(self, world: World) -> Iterable[Ask]:
+    def asks(self, world: CensusTarget) -> Iterable[Ask]:
         """Return the rows."""
         return ()
 
-    def inner(self, world: World) -> Sequence[Inner]:
+    def inner(self, world: CensusTarget) -> Sequence[Inner]:
         """Return the memory that it manages itself. Called after make_asks()."""
         return ()
 
-    def fields(self, world: World) -> Mapping[Tuple[str, int], str]:
+    def fields(self, world: CensusTarget) -> Mapping[Tuple[str, int], str]:
         """Return by (type of a block, offset in it) the names of blocks that only this pointer owns."""
         return {}
 
-    def lengths(self, world: World) -> Iterable[Length]:
+    def lengths(self, world: CensusTarget) -> Iterable[Length]:
         """Return rules for the content of its blocks. Called after make_asks()."""
         return ()
 
@@ -259,7 +259,7 @@ class Recogniser:
             return self.table.owned
         return "malloc: %s" % signature.name if signature.sure == EXACT else None
 
-    def namer(self, world: World) -> Optional[Namer]:
+    def namer(self, world: CensusTarget) -> Optional[Namer]:
         """Return the namer of its objects, or None. Called after make_asks()."""
         return None
 

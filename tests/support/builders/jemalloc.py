@@ -206,7 +206,7 @@ class FakeSymbols:
         return self.told
 
 
-class World:
+class JemallocMemory:
     """A process that grows by what a test puts into it."""
 
     def __init__(self, version: layouts.Version, arenas: int = 3) -> None:

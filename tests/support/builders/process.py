@@ -80,7 +80,7 @@ class Fake(NamedTuple):
     arenas: List[List[Built]]
 
 
-class World(NamedTuple):
+class GlibcMachine(NamedTuple):
     """A release on a machine."""
 
     version: Tuple[int, int]
@@ -116,19 +116,19 @@ MACHINES = (
     (8, 16, 65536, True, "aarch64"),
     (8, 16, 65536, False, "powerpc:common64"),
 )
-WORLDS = [World(version, *machine) for version in RELEASES for machine in MACHINES]
-ON_X86_64 = {version: World(version, *MACHINES[0]) for version in RELEASES}
-BY_TURNS = [World(version, *machine) for version, machine in zip(RELEASES, MACHINES)]
+WORLDS = [GlibcMachine(version, *machine) for version in RELEASES for machine in MACHINES]
+ON_X86_64 = {version: GlibcMachine(version, *MACHINES[0]) for version in RELEASES}
+BY_TURNS = [GlibcMachine(version, *machine) for version, machine in zip(RELEASES, MACHINES)]
 """Each machine once."""
 
 
-def make(world: World, seed: int = 1, threads: int = 3, chunks: int = 300) -> Fake:
+def make(world: GlibcMachine, seed: int = 1, threads: int = 3, chunks: int = 300) -> Fake:
     """Main arena in brk, `threads` thread arenas of two heaps each; lists, bins and caches filled from the chunks' statuses."""
     return _Maker(world, seed).make(threads, chunks)
 
 
 class _Maker:
-    def __init__(self, world: World, seed: int) -> None:
+    def __init__(self, world: GlibcMachine, seed: int) -> None:
         self.world, self.geometry = world, world.geometry
         self.random = random.Random(seed)
         self.target = FakeTarget(self.geometry, world.machine)

@@ -3,7 +3,7 @@
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.jemalloc import layouts
-from tests.support.builders.jemalloc import World
+from tests.support.builders.jemalloc import JemallocMemory
 
 LINE_CELLS = 4
 """Cells of a bucket: half of a cache line holds keys."""
@@ -21,7 +21,7 @@ class Share(NamedTuple):
     state: int = NOMINAL
 
 
-class ProfileWorld(World):
+class ProfileWorld(JemallocMemory):
     """A process that samples."""
 
     def __init__(self, version: layouts.Version, lg_sample: int = 12, accum: bool = False, unbias: bool = True) -> None:

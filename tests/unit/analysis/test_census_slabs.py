@@ -14,7 +14,7 @@ from gdbheapx.analysis.census import find
 from gdbheapx.analysis.census.cplusplus import Arrays, CppObjects
 from gdbheapx.analysis.census.find import PlaceNames
 from gdbheapx.analysis.census.images import drop_range_overlaps
-from gdbheapx.analysis.census.world import EXACT, PLACE, SHAPE, Signature, World
+from gdbheapx.analysis.census.world import EXACT, PLACE, SHAPE, CensusTarget, Signature
 from gdbheapx.analysis.reachability import heap_graph
 from gdbheapx.kernel.blocks.signatures import (
     ELEMENT,
@@ -159,13 +159,13 @@ class ClassMemory:
         self._blocks = blocks
 
     def words(self, address: int, count: int) -> Tuple[int, ...]:
-        """See World."""
+        """See CensusTarget."""
         return self._blocks[address][:count]
 
     little_endian = True
 
     def read(self, address: int, size_bytes: int) -> bytes:
-        """See World."""
+        """See CensusTarget."""
         return b"".join(word.to_bytes(8, "little") for word in self._blocks[address])[:size_bytes]
 
 
@@ -181,7 +181,7 @@ def signed(number: int, usable: int, blocks: int, sample: int = 0) -> Signed:
 
 def test_an_unusual_size_is_less_sure() -> None:
     """Objects of one class have one size, but for what malloc rounds up; others may be memory that was freed and is something else now."""
-    objects = CppObjects(cast(World, ClassMemory({0: (CAR,)})), KNOWN, [CAR])
+    objects = CppObjects(cast(CensusTarget, ClassMemory({0: (CAR,)})), KNOWN, [CAR])
     objects.settle([signed(CAR, 40, 900), signed(CAR, 56, 90), signed(CAR, 64, 30), signed(HOLE, 24, 5)])
     assert objects.name(key(CAR, 40)) == objects.name(key(CAR, 56)) == Signature("Car", "app", EXACT)
     assert objects.name(key(CAR, 64)) == Signature("Car", "app", SHAPE)
@@ -190,7 +190,7 @@ def test_an_unusual_size_is_less_sure() -> None:
 
 def told(words: Tuple[int, ...], *others: Tuple[int, int]) -> Optional[Signature]:
     """What a block of these words is said to be, beside blocks of other sizes: (usable bytes, how many)."""
-    objects = CppObjects(cast(World, ClassMemory({0: (CAR, 1, 2), 1: words})), KNOWN, [CAR, VAN])
+    objects = CppObjects(cast(CensusTarget, ClassMemory({0: (CAR, 1, 2), 1: words})), KNOWN, [CAR, VAN])
     rows = [signed(CAR, 8 * len(words), 6, 1), *(signed(CAR, size, count) for size, count in others)]
     objects.settle(rows)
     return objects.name(key(CAR, 8 * len(words)))
@@ -218,11 +218,11 @@ def test_a_large_object_is_one() -> None:
 def test_arrays_are_full_of_objects() -> None:
     """The number before them, and a vtable at the begin of each; a number before one object is none."""
     blocks = {1: (3, CAR, 9, CAR, 9, CAR, 9), 2: (3, CAR, 9, 9, 9, 9, 9), 3: (0, CAR), 4: (9, CAR, 0), 5: (1 << 40, CAR, 0, 0)}
-    arrays = Arrays(cast(World, ClassMemory(blocks)), KNOWN)
+    arrays = Arrays(cast(CensusTarget, ClassMemory(blocks)), KNOWN)
     arrays.settle([signed(CAR, 8 * len(words), 1, at) for at, words in blocks.items() if at != 2])
     assert arrays.name(key(CAR, 56)) == Signature("Car[]", "app", SHAPE)
     assert not [at for at, words in blocks.items() if at > 2 and arrays.name(key(CAR, 8 * len(words)))]
-    arrays = Arrays(cast(World, ClassMemory(blocks)), KNOWN)
+    arrays = Arrays(cast(CensusTarget, ClassMemory(blocks)), KNOWN)
     arrays.settle([signed(CAR, 56, 4, 2)])
     assert arrays.name(key(CAR, 56)) is None
 

@@ -19,7 +19,7 @@ from gdbheapx.inferior import base
 from gdbheapx.inferior.base import Thread
 from gdbheapx.kernel.glibc.records import STATUS_FREE, STATUS_TCACHE, STATUS_USED
 from gdbheapx.layout.view import Shape, lay_out_struct
-from tests.support.builders.process import ON_X86_64, WORLDS, Fake, World, make
+from tests.support.builders.process import ON_X86_64, WORLDS, Fake, GlibcMachine, make
 
 
 def broken(fake: Fake) -> Tuple[List[BrokenRule], Session]:
@@ -29,13 +29,13 @@ def broken(fake: Fake) -> Tuple[List[BrokenRule], Session]:
 
 @pytest.mark.parametrize("world", WORLDS, ids=str)
 @pytest.mark.parametrize("seed", [1, 2])
-def test_a_whole_process_breaks_no_rule(world: World, seed: int) -> None:
+def test_a_whole_process_breaks_no_rule(world: GlibcMachine, seed: int) -> None:
     """In every release and geometry."""
     rows, session = broken(make(world, seed))
     assert (rows, session.problems) == ([], [])
 
 
-def state(fake: Fake, world: World, field: str) -> int:
+def state(fake: Fake, world: GlibcMachine, field: str) -> int:
     """Address of a field of main_arena."""
     return fake.target.symbols["main_arena"] + lay_out_struct(layouts.MALLOC_STATE, world.version, Shape(world.word_bytes, world.alignment_bytes)).members[field].offset
 
@@ -44,7 +44,7 @@ def chunk(fake: Fake, arena: int, status: int, number: int = 3) -> int:
     return [one[0] for one in fake.arenas[arena][0].chunks if one[2] == status][number]
 
 
-Plant = Callable[[Fake, World], None]
+Plant = Callable[[Fake, GlibcMachine], None]
 PLANTS: Tuple[Tuple[str, Plant, Tuple[str, ...]], ...] = (
     ("size", lambda fake, world: fake.target.put_word(chunk(fake, 0, STATUS_USED) + world.word_bytes, 0xFFFFFFF1), ("chunk-overrun", "chunk-size-misaligned")),
     ("size of a thread's chunk", lambda fake, world: fake.target.put_word(chunk(fake, 1, STATUS_USED) + world.word_bytes, 9), ("chunk-size-small", "chunk-size-zero", "unsorted-next-size")),
@@ -58,7 +58,7 @@ PLANTS: Tuple[Tuple[str, Plant, Tuple[str, ...]], ...] = (
 
 @pytest.mark.parametrize("world", WORLDS, ids=str)
 @pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant[0])
-def test_a_plant_is_found(world: World, plant: Tuple[str, Plant, Tuple[str, ...]]) -> None:
+def test_a_plant_is_found(world: GlibcMachine, plant: Tuple[str, Plant, Tuple[str, ...]]) -> None:
     """Under its rule, in every release and geometry."""
     fake = make(world)
     plant[1](fake, world)

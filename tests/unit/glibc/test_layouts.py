@@ -19,7 +19,7 @@ from gdbheapx.inferior.base import Symbol, TypeSet
 from gdbheapx.kernel.glibc.records import Geometry
 from gdbheapx.layout import pack
 from gdbheapx.layout.view import Shape, Struct, Version, lay_out_struct, take_struct
-from tests.support.builders.process import BY_TURNS, LIBC, WORLDS, Fake, World, make
+from tests.support.builders.process import BY_TURNS, LIBC, WORLDS, Fake, GlibcMachine, make
 from tools import make_packs
 
 LP64, I386 = Shape(8, 16), Shape(4, 16)
@@ -123,7 +123,7 @@ def test_a_release_that_is_newer_than_the_tables_has_the_members_of_its_debug_in
 NAMES = ("main_arena", "mp_", "__curbrk")
 
 
-def stripped(world: World, monkeypatch: pytest.MonkeyPatch, **moved: int) -> Tuple[Fake, Glibc]:
+def stripped(world: GlibcMachine, monkeypatch: pytest.MonkeyPatch, **moved: int) -> Tuple[Fake, Glibc]:
     """(a process without symbols whose libc has a bundled pack, that libc as its symbols tell). `moved`: bytes by which a symbol is off."""
     fake = make(world)
     (known,) = detect.find_glibc_copies(fake.target)
@@ -149,7 +149,7 @@ def stripped(world: World, monkeypatch: pytest.MonkeyPatch, **moved: int) -> Tup
 
 
 @pytest.mark.parametrize("world", WORLDS, ids=str)
-def test_by_its_pack(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_by_its_pack(world: GlibcMachine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Addresses, layouts and release are those that symbols and tables tell."""
     fake, known = stripped(world, monkeypatch)
     (found,) = detect.find_glibc_copies(fake.target)
@@ -161,7 +161,7 @@ def test_by_its_pack(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("moved", [{"main_arena": 8}, {"main_arena": -4096}, {"mp_": 64}, {"mp_": -512}], ids=str)
 @pytest.mark.parametrize("world", BY_TURNS, ids=str)
-def test_wrong_addresses(world: World, moved: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_addresses(world: GlibcMachine, moved: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A pack whose addresses are off is refused with the reason."""
     fake, _ = stripped(world, monkeypatch, **moved)
     with pytest.raises(HeapxError) as caught:
@@ -170,7 +170,7 @@ def test_wrong_addresses(world: World, moved: Any, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("world", BY_TURNS, ids=str)
-def test_a_damaged_heap(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_damaged_heap(world: GlibcMachine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Some bins that lead nowhere are damage of the heap: the pack is believed, and what is read with it tells the rest."""
     fake, known = stripped(world, monkeypatch)
     place = known.malloc_state.members["bins"]

@@ -13,10 +13,10 @@ from gdbheapx.glibc import detect, layouts
 from gdbheapx.glibc import structure_search as structure
 from gdbheapx.inferior.base import Module, Thread, ThreadLocal
 from gdbheapx.layout.view import Shape, lay_out_struct
-from tests.support.builders.process import WORLDS, Fake, FakeTarget, World, make
+from tests.support.builders.process import WORLDS, Fake, FakeTarget, GlibcMachine, make
 
 OLD = [
-    World(version, word, align, page, little, machine)
+    GlibcMachine(version, word, align, page, little, machine)
     for version in ((2, 12), (2, 17), (2, 23), (2, 24), (2, 26), (2, 28))
     for word, align, page, little, machine in (
         (8, 16, 4096, True, "i386:x86-64"),
@@ -70,7 +70,7 @@ class Stripped(FakeTarget):
 
 
 @pytest.mark.parametrize("world", EVERY, ids=str)
-def test_every_release(world: World) -> None:
+def test_every_release(world: GlibcMachine) -> None:
     """Addresses, layout, ring and thread-local variables are those that the process was made with."""
     fake = make(world, threads=3, chunks=60)
     known = dict(fake.target.symbols)
@@ -107,7 +107,7 @@ def test_two_releases_whose_thread_caches_have_one_size(version: Tuple[int, int]
     monkeypatch.setattr(layouts, "ROWS", ((2, 44), *layouts.ROWS))
     monkeypatch.setattr(structure, "STRUCTS", (*structure.STRUCTS[:3], made_up))
     monkeypatch.setattr(structure, "list_arena_layouts", structure.list_arena_layouts.__wrapped__)
-    fake = make(World(version, 8, 16, 4096, True, "i386:x86-64"), chunks=60)
+    fake = make(GlibcMachine(version, 8, 16, 4096, True, "i386:x86-64"), chunks=60)
     target = Stripped(fake)
     (found,) = structure.find_arena_places(target, set())
     assert found.rows == [version] and found.locals.struct == found.types.structs[made_up.name]
@@ -118,7 +118,7 @@ def test_two_releases_whose_thread_caches_have_one_size(version: Tuple[int, int]
 LP64 = [world for world in EVERY if world.machine == "i386:x86-64"]
 
 
-def field(target: FakeTarget, fake: Fake, world: World, struct: layouts.Struct, name: str) -> int:
+def field(target: FakeTarget, fake: Fake, world: GlibcMachine, struct: layouts.Struct, name: str) -> int:
     """Where a member of main_arena or mp_ lies."""
     base = fake.target.symbols["main_arena" if struct is layouts.MALLOC_STATE else "mp_"]
     return base + lay_out_struct(struct, world.version, Shape(world.word_bytes, world.alignment_bytes)).members[name].offset
@@ -126,7 +126,7 @@ def field(target: FakeTarget, fake: Fake, world: World, struct: layouts.Struct, 
 
 @pytest.mark.once  # bytes alone
 @pytest.mark.parametrize("world", EVERY, ids=str)
-def test_one_thread(world: World) -> None:
+def test_one_thread(world: GlibcMachine) -> None:
     """A process with main_arena alone, whose ring tells little, is found as well."""
     fake = make(world, threads=0, chunks=60)
     (found,) = structure.find_arena_places(Stripped(fake), set())
@@ -134,7 +134,7 @@ def test_one_thread(world: World) -> None:
 
 
 @pytest.mark.parametrize("world", LP64, ids=str)
-def test_not_from_brk(world: World) -> None:
+def test_not_from_brk(world: GlibcMachine) -> None:
     """Where the main arena has pieces from mmap, mp_ is found by what its fields begin with."""
     fake = make(world, threads=1, chunks=60)
     target = Stripped(fake)
@@ -147,7 +147,7 @@ def test_not_from_brk(world: World) -> None:
 
 
 @pytest.mark.parametrize("world", [one for one in LP64 if one.version < (2, 42)], ids=str)
-def test_malloc_was_never_used(world: World) -> None:
+def test_malloc_was_never_used(world: GlibcMachine) -> None:
     """main_arena as the libc's file has it is found by `next`, which leads to itself; its figures are all 0, not unknown."""
     fake = make(world, threads=0, chunks=60)
     target = Stripped(fake)
@@ -162,7 +162,7 @@ def test_malloc_was_never_used(world: World) -> None:
 
 
 @pytest.mark.parametrize("world", LP64, ids=str)
-def test_a_broken_last_bin(world: World) -> None:
+def test_a_broken_last_bin(world: GlibcMachine) -> None:
     """The last bin is what the search begins with; where it is damaged, the others lead there."""
     fake = make(world, threads=2, chunks=60)
     target = Stripped(fake)
@@ -174,7 +174,7 @@ def test_a_broken_last_bin(world: World) -> None:
 
 @pytest.mark.parametrize("member, is_found", [("next", False), ("system_mem", False), ("flags", False), ("top", True), ("max_system_mem", True)])
 @pytest.mark.parametrize("world", LP64, ids=str)
-def test_what_must_hold(world: World, member: str, is_found: bool) -> None:
+def test_what_must_hold(world: GlibcMachine, member: str, is_found: bool) -> None:
     """One damaged field around the bins: the arena is not believed, or it is where it is, and whoever walks it tells the damage."""
     fake = make(world, threads=2, chunks=60)
     target = Stripped(fake)
@@ -186,7 +186,7 @@ def test_what_must_hold(world: World, member: str, is_found: bool) -> None:
 @pytest.mark.once  # bytes alone
 @pytest.mark.parametrize("world", LP64[::3], ids=str)
 @pytest.mark.slow
-def test_damage_at_random(world: World) -> None:
+def test_damage_at_random(world: GlibcMachine) -> None:
     """With any ten bytes of the libc's data overwritten it is found where it is, or not at all: never anywhere else, and nothing raises."""
     fake = make(world, threads=2, chunks=60)
     target = Stripped(fake)

@@ -26,7 +26,7 @@ from gdbheapx.inferior.live import procfs, usage
 from gdbheapx.kernel.common import in_ram
 from gdbheapx.kernel.common.in_ram import InRam
 from gdbheapx.kernel.glibc.records import STATUS_FAST, STATUS_FREE, STATUS_TCACHE, STATUS_TCACHE_STRUCT, STATUS_USED, MmappedChunks
-from tests.support.builders.process import ON_X86_64, WORLDS, Fake, World, make
+from tests.support.builders.process import ON_X86_64, WORLDS, Fake, GlibcMachine, make
 
 
 def look(fake: Fake) -> Session:
@@ -43,7 +43,7 @@ def counts(fake: Fake, arena: int, status: int) -> int:
 
 
 @pytest.mark.parametrize("world", WORLDS, ids=str)
-def test_totals_are_those_of_the_process(world: World) -> None:
+def test_totals_are_those_of_the_process(world: GlibcMachine) -> None:
     """Counts by status, the identity to the byte, unparsed 0, no problem, in every release and geometry."""
     fake = make(world)
     session = look(fake)
@@ -58,7 +58,7 @@ def test_totals_are_those_of_the_process(world: World) -> None:
 
 
 @pytest.mark.parametrize("world", ON_X86_64.values(), ids=str)
-def test_bins_and_caches(world: World) -> None:
+def test_bins_and_caches(world: GlibcMachine) -> None:
     """Bins hold all free chunks, fastbins all fast ones, each thread's cache those of its arena."""
     fake = make(world, seed=7)
     malloc = look(fake).heaps.one()
@@ -71,7 +71,7 @@ def test_bins_and_caches(world: World) -> None:
 
 
 @pytest.mark.parametrize("world", [world for world in WORLDS if world.word_bytes == 8], ids=str)
-def test_release_is_told_from_the_bytes(world: World) -> None:
+def test_release_is_told_from_the_bytes(world: GlibcMachine) -> None:
     """Without any version string the layouts that fit are those of the release, or of a neighbour with the same layouts."""
     fake = make(world)
     del fake.target.symbols["__libc_version"]
@@ -89,7 +89,7 @@ def test_newer_release_is_said_to_be_unlisted() -> None:
     assert not session.partial and "newer than %d.%d" % NEWEST_TRIED in session.problems[0].what
 
 
-def damaged(world: World = ON_X86_64[2, 36]) -> Fake:
+def damaged(world: GlibcMachine = ON_X86_64[2, 36]) -> Fake:
     return make(world, seed=3)
 
 
@@ -122,7 +122,7 @@ def meter_of(session: Session) -> GlibcMeter:
 
 
 @pytest.mark.parametrize("world", WORLDS, ids=str)
-def test_counters_are_what_the_walk_finds(world: World) -> None:
+def test_counters_are_what_the_walk_finds(world: GlibcMachine) -> None:
     """System, top, mapped chunks and what is free, to the byte, in every release and geometry; the second sample like the first."""
     session = Session(make(world).target)
     heap: Any = session.heaps.one()

@@ -11,7 +11,7 @@ from gdbheapx.jemalloc import extents, threads
 from gdbheapx.jemalloc.arenas import ArenaHandle
 from gdbheapx.jemalloc.layouts import Version
 from gdbheapx.kernel.jemalloc import records as api
-from tests.support.builders.jemalloc import World
+from tests.support.builders.jemalloc import JemallocMemory
 
 
 def result(*codes: int) -> api.ExtentsResult:
@@ -33,7 +33,7 @@ class Walking:
 
 def told(options: Dict[str, Tuple[int, int]], monkeypatch: pytest.MonkeyPatch, *codes: int) -> Tuple[List[Tuple[Optional[int], str]], api.ExtentsResult]:
     """What is reported with these options, and the result that others see."""
-    world = World((5, 3, 0))
+    world = JemallocMemory((5, 3, 0))
     for name, (value, size) in options.items():
         world.variable(name, value, size)
     monkeypatch.setattr(extents, "make_extent_walker", lambda context: Walking(result(*codes)))
@@ -76,7 +76,7 @@ class Shard:
     """An arena whose huge page allocator was used."""
 
     def __init__(self, version: Version) -> None:
-        self.world = World(version)
+        self.world = JemallocMemory(version)
         self.address = self.world.struct("arena_s")
         self.arena = ArenaHandle(0, self.address, "auto", self.world.context)
         self.path = self.arena.read().find_hpa_path()
@@ -143,7 +143,7 @@ PLACES = [0x1000 * i for i in range(1, 6)]
 
 def ring(links: Dict[int, int]) -> Tuple[List[int], Optional[int], Optional[str]]:
     """The list that begins at the first place, with these links at offset 8."""
-    world = World((5, 2, 1))
+    world = JemallocMemory((5, 2, 1))
     base = world.room(0x6000)
     for place, following in links.items():
         world.memory.write(base + place + 8, (base + following if 0 < following < 0x6000 else following).to_bytes(8, "little"))
@@ -160,7 +160,7 @@ def test_a_whole_list() -> None:
     """All elements, the first first."""
     assert ring(whole()) == (PLACES, None, None)
     assert ring({PLACES[0]: PLACES[0]}) == (PLACES[:1], None, None)
-    assert threads.read_ql_ring(World((5, 2, 1)).context, 0, 8) == ([], None, None)
+    assert threads.read_ql_ring(JemallocMemory((5, 2, 1)).context, 0, 8) == ([], None, None)
 
 
 @pytest.mark.parametrize(

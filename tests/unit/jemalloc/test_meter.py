@@ -5,15 +5,15 @@ from typing import Any, List
 import pytest
 
 from gdbheapx.jemalloc.meter import METER_FIGURES, JemallocMeter
-from tests.support.builders.jemalloc import NBINS, VERSIONS, World
+from tests.support.builders.jemalloc import NBINS, VERSIONS, JemallocMemory
 
 PAGE = 4096
 KEYS = [figure.key for figure in METER_FIGURES]
 
 
-def make(version: Any) -> World:
+def make(version: Any) -> JemallocMemory:
     """Three arenas with 10, 20 and 30 active pages, and a tenth of that dirty and retained."""
-    world = World(version)
+    world = JemallocMemory(version)
     behind = world.types.size_bytes(world.context.jemalloc.bin_struct) * NBINS
     world.arenas = [one._replace(address=world.room(world.types.size_bytes("arena_s") + behind)) for one in world.arenas]
     world.variable("narenas_total", 3, 4)
@@ -26,7 +26,7 @@ def make(version: Any) -> World:
     return world
 
 
-def put_pages(world: World, address: int, times: int) -> None:
+def put_pages(world: JemallocMemory, address: int, times: int) -> None:
     """Counters of pages."""
     for paths, value in ((("pa_shard.nactive", "nactive"), 10), (("pa_shard.pac.ecache_dirty.eset.npages", "extents_dirty.npages"), 1)):
         path = world.types.first("arena_s", *paths)
@@ -34,7 +34,7 @@ def put_pages(world: World, address: int, times: int) -> None:
             world.put_path("arena_s", address, path, value * times)
 
 
-def told(world: World, meter: JemallocMeter) -> Any:
+def told(world: JemallocMemory, meter: JemallocMeter) -> Any:
     """A reading by key."""
     found = meter.read(0.0)
     return {**dict(zip(KEYS, found.values)), "held": found.held_bytes, "used": found.used_bytes}
@@ -55,7 +55,7 @@ def test_pages_of_all_arenas(version: Any) -> None:
 PATHS = {"active": ("pa_shard.nactive", "nactive"), "dirty": ("pa_shard.pac.ecache_dirty.eset.npages", "extents_dirty.npages")}
 
 
-def bins_of(world: World, address: int) -> List[List[int]]:
+def bins_of(world: JemallocMemory, address: int) -> List[List[int]]:
     """Where the arena's bins are, after room was made for them."""
     context = world.context
     struct = world.context.jemalloc.bin_struct

@@ -13,7 +13,7 @@ from gdbheapx.jemalloc.records import PublicNames
 from gdbheapx.jemalloc.symbols import PROFILER, JemallocSymbols
 from gdbheapx.jemalloc.traces import ObjectTexts
 from gdbheapx.layout.pack import Pack
-from tests.support.builders.jemalloc import LIBRARY, FakeMemory, World
+from tests.support.builders.jemalloc import LIBRARY, FakeMemory, JemallocMemory
 
 TEXTS = b"\0".join(b"<jemalloc>: message %d" % number for number in range(20))
 PROGRAM = Module("/srv/service", 0x400000, True, None, False)
@@ -92,7 +92,7 @@ def test_the_programs_own_malloc_conf_is_the_one_in_force() -> None:
 
 def test_a_packs_prefix_needs_no_file() -> None:
     """A pack knows the prefix of its build."""
-    made = Pack("jemalloc", None, "abcd", "i386:x86-64", 8, "je_", "je_", {"malloc_conf": (0x10, 8)}, {}, World((5, 2, 1)).types, {}, "", "")
+    made = Pack("jemalloc", None, "abcd", "i386:x86-64", 8, "je_", "je_", {"malloc_conf": (0x10, 8)}, {}, JemallocMemory((5, 2, 1)).types, {}, "", "")
     symbols = JemallocSymbols(Named({}), LIBRARY, "je_", made)
     found = symbols.find("malloc_conf")
     assert symbols.public_names == PublicNames("je_", "JE_MALLOC_CONF") and found is not None and found.address == LIBRARY.base + 0x10
@@ -112,7 +112,7 @@ def test_a_packs_prefix_needs_no_file() -> None:
 )
 def test_a_build_can_profile_if_it_kept_the_code_for_it(version: Any, told: Optional[bool], code_bytes: Optional[int], expected: Optional[bool]) -> None:
     """bt2gctx and the rest of the profiler's variables are in builds without it as well (pyarrow's)."""
-    world = World(version)
+    world = JemallocMemory(version)
     world.variable("bt2gctx", 0)
     world.variable("narenas_total", 3)
     world.symbols.told = ObjectTexts(20, None, (), told, True)

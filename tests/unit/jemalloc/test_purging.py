@@ -11,7 +11,7 @@ import pytest
 from gdbheapx.jemalloc import decay, options
 from gdbheapx.jemalloc.decay import ArenaDecay, BackgroundState, DecayClock, DecayState
 from gdbheapx.jemalloc.records import PublicNames, TickerArena
-from tests.support.builders.jemalloc import NBINS, VERSIONS, World
+from tests.support.builders.jemalloc import NBINS, VERSIONS, JemallocMemory
 from tests.support.builders.records import ticker_arena, ticker_thread
 
 SECOND = 10**9
@@ -142,9 +142,9 @@ def test_never_since_it_was_made() -> None:
 # ---------------------------------------------------------------------------------------------------- decay from memory
 
 
-def filled(version: Any) -> World:
+def filled(version: Any) -> JemallocMemory:
     """Arenas with decay state."""
-    world = World(version)
+    world = JemallocMemory(version)
     base = "pa_shard.pac." if version >= (5, 3, 0) else ""
     stats = "stats.pa_shard_stats.pac_stats." if version >= (5, 3, 0) else "stats."
     pages = base + "ecache_dirty.eset.npages" if version >= (5, 3, 0) else "extents_dirty.npages"
@@ -228,7 +228,7 @@ def test_no_harm_is_never_said_beside_harm(verdict: str, blind: int, unknown: in
 )
 def test_has_stats(version: Any, slabs: Any, counted: Any, expected: Optional[bool]) -> None:
     """A slab that is counted proves statistics; slabs of which none is counted prove that there are none; no slab proves nothing."""
-    world = World(version)
+    world = JemallocMemory(version)
     for szind in slabs:
         world.put_path("arena_s", world.arenas[1].address, "bins[%d].slabcur" % szind, 0x5000)
     for szind in counted:
@@ -264,7 +264,7 @@ def test_background_threads_without_a_switch(names: Any, names_threads: bool, en
 )
 def test_what_costs_memory(version: Any, changes: Dict[str, Any], late_ms: Optional[float], active: int, finding: bool) -> None:
     """An arena that some of its threads could purge is a finding once it is late by twice its decay time and keeps more than 1 MiB or 1 %."""
-    world = World(version)
+    world = JemallocMemory(version)
     world.put_path("arena_s", world.arenas[0].address, "nactive" if version < (5, 3, 0) else "pa_shard.nactive", active)
     pages, verdict = changes.get("pages", 257), changes.get("verdict", "degraded")
     row = ticker_arena(0, verdict, pages * 4096, dirty_decay_ms=10000, late_ms=late_ms)

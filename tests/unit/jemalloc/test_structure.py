@@ -14,7 +14,7 @@ from gdbheapx.jemalloc import layouts as detection_geometry
 from gdbheapx.jemalloc.layouts import BinLayout, assemble_geometry
 from gdbheapx.jemalloc.symbols import Jemalloc, JemallocSymbols, prove_layout
 from gdbheapx.layout import pack
-from tests.support.builders.jemalloc import LIBRARY, NBINS, FakeMemory, World
+from tests.support.builders.jemalloc import LIBRARY, NBINS, FakeMemory, JemallocMemory
 
 BSS = 0x7F0000100000
 BSS_BYTES = 1 << 20
@@ -399,9 +399,9 @@ def test_which_builds_were_tried() -> None:
 NEW = ((5, 3, 0), (5, 3, 1))
 
 
-def world(version: Any, names: List[int]) -> World:
+def world(version: Any, names: List[int]) -> JemallocMemory:
     """Arenas that say they are these; no bin of theirs has a slab."""
-    made = World(version, len(names))
+    made = JemallocMemory(version, len(names))
     for arena, name in zip(made.arenas, names):
         made.put("arena_s", arena.address, ind=name)
     made.symbols.places["arenas"] = (made.bytes(b"".join(arena.address.to_bytes(8, "little") for arena in made.arenas)), 8 * len(names))
@@ -409,7 +409,7 @@ def world(version: Any, names: List[int]) -> World:
     return made
 
 
-def check(made: World, is_own: bool) -> Union[Jemalloc, str]:
+def check(made: JemallocMemory, is_own: bool) -> Union[Jemalloc, str]:
     """The proof."""
     bins = tuple(info._replace(nregs=info.slab_size_bytes // info.reg_size_bytes) for info in made.geometry.bins)
     return prove_layout(made.context.jemalloc._replace(geometry=made.geometry._replace(bins=bins)), is_own)

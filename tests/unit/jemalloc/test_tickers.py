@@ -13,7 +13,7 @@ from gdbheapx.jemalloc.decay import TickerFacts, judge_thread
 from gdbheapx.jemalloc.layouts import has_ticker_bug
 from gdbheapx.jemalloc.records import TickerThread
 from gdbheapx.jemalloc.threads import Tsd
-from tests.support.builders.jemalloc import OLD, VERSIONS, World
+from tests.support.builders.jemalloc import OLD, VERSIONS, JemallocMemory
 
 THREAD = Thread(101, "worker", 0x1000, 0x900, 0x400000)
 HEALTHY: Dict[str, Any] = {
@@ -98,9 +98,9 @@ def test_only_the_bypass_tells() -> None:
 # ---------------------------------------------------------------------------------------------------- from memory
 
 
-def measured(version: Any) -> World:
+def measured(version: Any) -> JemallocMemory:
     """The threads of the table of measured values in the reference: what each looked like in a real process of 5.2.1."""
-    world = World(version, arenas=4)
+    world = JemallocMemory(version, arenas=4)
     used = {"thread_allocated": 80000000, "thread_deallocated": 80000000}
     world.thread("main", "nominal", 0, **used)
     world.thread("healthy", "nominal", 1, **used)
@@ -134,7 +134,7 @@ VERDICTS = {
 }
 
 
-def judge_world(world: World, counts: Optional[bool] = True) -> Dict[str, TickerThread]:
+def judge_world(world: JemallocMemory, counts: Optional[bool] = True) -> Dict[str, TickerThread]:
     """Thread name -> judgement."""
     found = threads.read_tsds(world.context, world.arenas)
     judgements = decay.judge_threads(world.context, found, decay.read_background(world.context), counts)
@@ -165,7 +165,7 @@ def test_tickers_are_those_of_the_own_arena(version: Any) -> None:
 def test_the_ticker_of_newer_builds() -> None:
     """From 5.3.0 on the ticker is a member of the tsd, and no thread is judged."""
     for version in VERSIONS[3:]:
-        world = World(version)
+        world = JemallocMemory(version)
         world.thread("one", "nominal", 1, arena_decay_ticker__tick=961, arena_decay_ticker__nticks=1000)
         world.thread("two", "minimal_initialized")
         assert not has_ticker_bug(world.types, version)
@@ -189,7 +189,7 @@ CODE = 0x7F0000001000
 
 def growing(first_word: int, pc: int, own_arenas: bool, function: bool, main: bool = False) -> str:
     """The verdict on a thread whose bypass is set, with this word on its stack and this pc."""
-    world = World((5, 2, 1), arenas=3)
+    world = JemallocMemory((5, 2, 1), arenas=3)
     world.thread("main", "nominal", 0, arenas_tdata_bypass=int(main), thread_deallocated=64, thread_allocated=64)
     world.thread("worker", "nominal", 1, arenas_tdata_bypass=1, thread_deallocated=64, thread_allocated=64)
     number = 0 if main else 1

@@ -10,15 +10,15 @@ import pytest
 from gdbheapx.inferior.base import ThreadLocal
 from gdbheapx.jemalloc import threads
 from gdbheapx.jemalloc.threads import JemallocCaches
-from tests.support.builders.jemalloc import NBINS, NHBINS, OLD, VERSIONS, World
+from tests.support.builders.jemalloc import NBINS, NHBINS, OLD, VERSIONS, JemallocMemory
 
 LISTED = [version for version in VERSIONS if version >= (5, 2, 0)]
 """Releases with tsd_nominal_tsds."""
 
 
-def three(version: Any) -> World:
+def three(version: Any) -> JemallocMemory:
     """Two threads that use jemalloc and one that does not."""
-    world = World(version)
+    world = JemallocMemory(version)
     world.thread("one", "nominal", 0, thread_allocated=100, thread_deallocated=50)
     world.thread("two", "nominal_slow", 1, reentrancy_level=2)
     world.thread("three", "uninitialized")
@@ -126,7 +126,7 @@ HELD: Dict[int, List[int]] = {0: [0x7F10, 0x7F08], 5: [0x9000 + 80 * i for i in 
 BOTH = [version for version in VERSIONS if version >= (5, 3, 0)]
 
 
-def read(world: World, has_stats: Optional[bool] = True) -> JemallocCaches:
+def read(world: JemallocMemory, has_stats: Optional[bool] = True) -> JemallocCaches:
     """All caches."""
     return threads.read_jemalloc_caches(world.context, world.arenas, threads.read_tsds(world.context, world.arenas), has_stats)
 
@@ -136,9 +136,9 @@ def addresses(held: Dict[int, List[int]]) -> List[int]:
     return sorted(one for pointers in held.values() for one in pointers)
 
 
-def one_thread(version: Any, held: Dict[int, List[int]]) -> Tuple[World, int]:
+def one_thread(version: Any, held: Dict[int, List[int]]) -> Tuple[JemallocMemory, int]:
     """A thread with this cache; the address of that."""
-    world = World(version)
+    world = JemallocMemory(version)
     record = world.thread("one", "nominal", 1)
     return world, world.own_cache(record, 1, held)
 
@@ -163,7 +163,7 @@ def test_contents(version: Any) -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_stack_across_64_kib(version: Any) -> None:
     """From 5.3.0 on a bin keeps 16 bits of the addresses of its ends, and a stack may lie across the point where these begin anew."""
-    world = World(version)
+    world = JemallocMemory(version)
     record = world.thread("one", "nominal", 1)
     world.next_room(0x1FFFF000)
     held = {2: [0x5000 + 32 * i for i in range(200)]}

@@ -21,7 +21,7 @@ from gdbheapx.kernel.binding import CKernel
 from gdbheapx.kernel.blocks.graph import LEAKED, Graph, GraphShape
 from gdbheapx.kernel.blocks.signatures import Referring
 from gdbheapx.kernel.blocks.stream import CLASS_USED
-from tests.support.worlds import World, build, roots_from
+from tests.support.worlds import GraphMemory, build, roots_from
 
 PAGE, SIZE, LARGE = os.sysconf("SC_PAGESIZE"), 24 << 20, 20 << 20
 MADV_NOHUGEPAGE = 15
@@ -48,10 +48,10 @@ class Made:
         ctypes.memmove(self.start + offset, data, len(data))
         self.copy[offset : offset + len(data)] = data if offset < SIZE else b""
 
-    def world(self, source: BulkSource) -> World:
+    def world(self, source: BulkSource) -> GraphMemory:
         rows = [(address, size, CLASS_USED, 0, 0) for address, size in [self.large, *self.small]]
         shape = GraphShape([(self.start, self.start + self.size)], [], 8, True, 16, True)
-        return World(source, shape, rows, [], "little")  # type: ignore[arg-type]
+        return GraphMemory(source, shape, rows, [], "little")  # type: ignore[arg-type]
 
     def sources(self) -> List[BulkSource]:
         """Every way that this machine has."""

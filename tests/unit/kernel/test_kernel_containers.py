@@ -16,7 +16,7 @@ from gdbheapx.kernel.binding import CKernel
 from gdbheapx.kernel.blocks import graph as graphs
 from gdbheapx.kernel.blocks.graph import ARRAY, HASH_TABLE, LIST, NO_SLOT, TREE, Graph, Tree
 from gdbheapx.kernel.blocks.packed import HIGHEST, PackedGraph
-from tests.support.worlds import DATA, HEAP, World, build, lay_out, pack_words, roots_from
+from tests.support.worlds import DATA, HEAP, GraphMemory, build, lay_out, pack_words, roots_from
 
 pytestmark = pytest.mark.image  # the kernel's own
 
@@ -88,7 +88,7 @@ class Memory:
             self.point(user, 5, self.rng.choice(self.rng.choice(made).elements[1:-1]))
         self.roots.append(users)
 
-    def world(self) -> Tuple[World, List[int]]:
+    def world(self) -> Tuple[GraphMemory, List[int]]:
         """It, and by block its number in the graph."""
         places = list(range(len(self.sizes)))
         self.rng.shuffle(places)
@@ -110,7 +110,7 @@ def random_memory(seed: int) -> Tuple[Memory, List[Made]]:
     return memory, made
 
 
-def split(graph: Graph, world: World) -> Tuple[int, int]:
+def split(graph: Graph, world: GraphMemory) -> Tuple[int, int]:
     """Each word of the root is a variable: the first of them, and what is behind all."""
     first = roots_from(graph, world)
     words = (world.roots[0][1] - world.roots[0][0]) // WORD
@@ -478,7 +478,7 @@ def test_lists_of_lists_take_no_more_than_others(c_kernel: CKernel) -> None:
     assert took[1] < 1 + 80 * took[0]
 
 
-def elements_with_many_words(words: int) -> World:
+def elements_with_many_words(words: int) -> GraphMemory:
     """A list of eight elements of 64,000 bytes, so many words of which lead to a block; an array points to the first 60,000 times."""
     leaf, array_at, first, step = HEAP, HEAP + 4096, HEAP + (1 << 20), 1 << 16
     starts = [first + step * place for place in range(8)]

@@ -19,7 +19,7 @@ from gdbheapx.kernel.blocks.graph_queries import Compared, compare_contents, fin
 from gdbheapx.kernel.blocks.signatures import EQUAL, KNOWN, UNKNOWN, Condition, Referring, SignatureRow
 from gdbheapx.kernel.common.library import Kernel, address_of
 from tests.support.paths import PROGRAMS
-from tests.support.worlds import World, build, lay_out, roots_from
+from tests.support.worlds import GraphMemory, build, lay_out, roots_from
 
 HEAP = 0x4000_0000
 
@@ -40,7 +40,7 @@ def compared(kernel: CKernel, made: List[bytes], later: Dict[int, bytes], most: 
         places.append(at)
         at += (len(part) + 31) // 16 * 16
 
-    def contents(parts: List[bytes]) -> World:
+    def contents(parts: List[bytes]) -> GraphMemory:
         return lay_out(dict(zip(places, parts)), {}, heaps=[(HEAP, at)])
 
     world = contents(made)

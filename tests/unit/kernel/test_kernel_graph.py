@@ -29,7 +29,7 @@ from gdbheapx.kernel.blocks.graph import (
 )
 from gdbheapx.kernel.blocks.stream import CLASS_FREE, CLASS_USED, make_blocks
 from tests.support.plain_graph import PlainGraph
-from tests.support.worlds import DATA, HEAP, World, build, lay_out, make, pack_words, roots_from
+from tests.support.worlds import DATA, HEAP, GraphMemory, build, lay_out, make, pack_words, roots_from
 
 
 def parents_are_nearest(graph: Graph, plain_: PlainGraph, first: int) -> None:
@@ -218,7 +218,7 @@ def way_up(parents: Sequence[int], node: int, first: int, starts: Sequence[int])
     return way
 
 
-def check(kernel: CKernel, world: World) -> None:
+def check(kernel: CKernel, world: GraphMemory) -> None:
     """All that a graph tells of a world is what the definitions give."""
     more = [world.rows[0][0]]
     graph, plain_ = build(kernel, world, more), PlainGraph(world, more)
@@ -326,7 +326,7 @@ def test_owners_of_ten_thousand_graphs(c_kernel: CKernel) -> None:
         assert list(graph.dominators(roots_from(graph, world), weak).owners) == plain_.owners(weak), seed
 
 
-def classes(graph: Graph, world: World) -> List[int]:
+def classes(graph: Graph, world: GraphMemory) -> List[int]:
     """Each block's evidence."""
     graph.mark(roots_from(graph, world))
     return [graph.evidence(node) for node in range(graph.numbers().blocks)]
@@ -391,7 +391,7 @@ def test_ends_of_vectors_among_slots_without_headers(c_kernel: CKernel, seed: in
     pieces = [(start, bytes(size)) for start in slots] + [(DATA, pack_words(words[:half])), (DATA + 8192, pack_words(words[half:]))]
     shape = GraphShape([(HEAP, HEAP + 0x100000)], [], 8, True, 16, bool(seed % 4))
     rows = [(start, size, CLASS_FREE if kind == "free" else CLASS_USED, 0, 0) for start, kind in zip(slots, kinds)]
-    graph = build(c_kernel, World(BytesSource(tuple(sorted(pieces))), shape, rows, [span for span in cut if span[0] < span[1]], "little"))
+    graph = build(c_kernel, GraphMemory(BytesSource(tuple(sorted(pieces))), shape, rows, [span for span in cut if span[0] < span[1]], "little"))
     assert graph.mark(graph.numbers().blocks)[RULE_END].blocks
     assert [graph.evidence(node) for node in range(len(wanted))] == [wanted[place] for place in sorted(wanted)]
 

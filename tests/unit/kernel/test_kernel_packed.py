@@ -12,17 +12,17 @@ from gdbheapx.kernel.blocks import packed
 from gdbheapx.kernel.blocks.graph import LEAKED, MASKED, NO_NODE, OWNS_ALL, Graph, Owning
 from gdbheapx.kernel.blocks.packed import HIGHEST, Move, PackedGraph
 from tests.support.plain_graph import PlainGraph
-from tests.support.worlds import World, build, make, roots_from
+from tests.support.worlds import GraphMemory, build, make, roots_from
 
 pytestmark = pytest.mark.image  # numbers of a machine's word, and its compiler
 
 
-def moves(world: World, away: int = 1 << 44) -> List[Move]:
+def moves(world: GraphMemory, away: int = 1 << 44) -> List[Move]:
     """Every heap goes as far."""
     return [(start, end, start + away) for start, end in world.shape.heaps]
 
 
-def streams(graph: Graph, world: World, slots: bool) -> Dict[int, bytes]:
+def streams(graph: Graph, world: GraphMemory, slots: bool) -> Dict[int, bytes]:
     """As a file has them."""
     found: Dict[int, bytes] = {}
     for stream, data in graph.pack(moves(world), slots):
@@ -31,7 +31,7 @@ def streams(graph: Graph, world: World, slots: bool) -> Dict[int, bytes]:
     return found
 
 
-def kept(graph: Graph, world: World, slots: bool = True) -> PackedGraph:
+def kept(graph: Graph, world: GraphMemory, slots: bool = True) -> PackedGraph:
     """The graph of a file."""
     habits = [habit.offset for habit in graph.habits]  # type: ignore[attr-defined]
     has_slots = slots and world.shape.all_slots
@@ -62,7 +62,7 @@ def told(graph: Graph, first: int, away: int = 0) -> Dict[str, Any]:
     return found
 
 
-def check(kernel: CKernel, world: World, own: Sequence[int]) -> None:
+def check(kernel: CKernel, world: GraphMemory, own: Sequence[int]) -> None:
     """The streams are those of the definition, and answer as the graph; without slots weak pointers are not all known, and so owners."""
     graph, plain = build(kernel, world, own), PlainGraph(world, own)
     first = roots_from(graph, world)

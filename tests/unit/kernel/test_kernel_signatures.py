@@ -61,7 +61,7 @@ from gdbheapx.kernel.blocks.signatures import (
 from gdbheapx.kernel.blocks.stream import CLASS_FREE, CLASS_USED, NO_ARENA, NativeBlocks, make_blocks
 from tests.support.plain_graph import PlainGraph
 from tests.support.plain_signer import PlainSigner
-from tests.support.worlds import World, build, make, roots_from
+from tests.support.worlds import GraphMemory, build, make, roots_from
 
 HEAP = 0x10000
 MET = [
@@ -180,7 +180,7 @@ def test_numbers(c_kernel: CKernel, order: str) -> None:
     assert 8 < sum(expected) < len(expected) - 8
 
 
-def copied_world() -> Tuple[World, List[bytes]]:
+def copied_world() -> Tuple[GraphMemory, List[bytes]]:
     """Blocks of which several have one content, in every form: words, text, zeros, pointers, of one word's difference."""
     rng = random.Random(3)
     one, other, flips = (b"\x01" + rng.randbytes(2495) for _ in range(3))
@@ -238,7 +238,7 @@ def test_contents_that_several_blocks_have(c_kernel: CKernel) -> None:
     assert sorted(one.bytes for one in few["found"] if one.row - 1 == COPIES) == [6400, 6416, 98304]  # type: ignore[attr-defined]
 
 
-def referred(kernel: CKernel, made: World, first_word: int = 0, least: int = 0) -> Dict[str, object]:
+def referred(kernel: CKernel, made: GraphMemory, first_word: int = 0, least: int = 0) -> Dict[str, object]:
     """What a kernel says of the blocks of a world that are told by who points to them; known are those that begin with `first_word`."""
     shape = made.shape
     signer = kernel.signer(made.source, (shape.word_bytes, shape.little_endian), [SignatureRow([Condition(0, shape.word_bytes, EQUAL, first_word)])], [], Budget())
@@ -313,7 +313,7 @@ def test_who_points_there(c_kernel: CKernel, seed: int, word_bytes: int, order: 
 VTABLES, CONSTANTS = (0x6000_0100, 0x6000_0140, 0x6000_0180), (0x6000_0000, 0x6000_1000)
 
 
-def rust_world(seed: int) -> World:
+def rust_world(seed: int) -> GraphMemory:
     """Blocks with trait objects, vectors in both orders, counts and nodes of B-trees in them, whole and broken."""
     rng = random.Random(seed)
     sizes = [rng.choice((24, 40, 56, 72, 120, 184, 1032, 2056)) for _ in range(120)] + [120, *[24] * rng.randrange(1, 9)] * 6
@@ -348,7 +348,7 @@ def rust_world(seed: int) -> World:
     return blank._replace(source=BytesSource(((places[0], data), (0x5000_0000, roots))), shape=shape, rows=rows, roots=[(0x5000_0000, 0x5000_0000 + 400)])
 
 
-def rust_referred(kernel: CKernel, made: World, has_classes: bool, containers: int) -> Tuple[List[Signed], List[int], List[int]]:
+def rust_referred(kernel: CKernel, made: GraphMemory, has_classes: bool, containers: int) -> Tuple[List[Signed], List[int], List[int]]:
     """What a kernel says of a world of Rust."""
     few = [Condition(0, 8, AT_LEAST, 1), Condition(0, 8, AT_MOST, 9), Condition(8, 8, AT_LEAST, 1)]
     counts = [SignatureRow([*few, Condition(8, 8, AT_MOST, most)], key=(0, 8, ALL)) for most in (1, 9)]
@@ -380,7 +380,7 @@ def test_rust(c_kernel: CKernel, has_classes: bool, containers: int, checksum: i
     assert ((VECS, 1) in met) == (containers == RUST) and every == checksum
 
 
-def check_rust(made: World, told: Tuple[List[Signed], List[int], List[int]]) -> None:
+def check_rust(made: GraphMemory, told: Tuple[List[Signed], List[int], List[int]]) -> None:
     """Somewhere stand the words that make a block what it is said to be."""
     memory = [[int.from_bytes(data[at : at + 8], "little") for at in range(0, len(data), 8)] for _, data in made.source.pieces]
     pairs = {pair for words in memory for pair in zip(words, words[1:])}

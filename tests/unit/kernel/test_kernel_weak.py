@@ -14,7 +14,7 @@ from gdbheapx.inferior.base import BytesSource
 from gdbheapx.kernel.binding import CKernel
 from gdbheapx.kernel.blocks.graph import LEAKED, MANGLED, MASKED, RULE_START, UNALIGNED
 from tests.support.plain_graph import PlainGraph
-from tests.support.worlds import DATA, HEAP, World, build, lay_out, make, pack_words, roots_from, word
+from tests.support.worlds import DATA, HEAP, GraphMemory, build, lay_out, make, pack_words, roots_from, word
 
 GUARD, TURNS = 0x1234567890ABCDEF, (17, 64)
 """By how many bits a word is turned; 64: it is not."""
@@ -25,7 +25,7 @@ THREADS = (1, 2, 3, 8)
 class Made(NamedTuple):
     """A heap of which `held` blocks have all their bytes at random, and what they say of the others."""
 
-    world: World
+    world: GraphMemory
     held: List[Tuple[int, bytes]]
     lost: List[int]
     turn: int
@@ -157,7 +157,7 @@ TOP_BYTE, LAM, SIGNED = 0xFF << 56, 0x3F << 57, 0xFF7F << 48
 """The top byte; what x86-64 has processes ask for; the top byte and a signature of seven bits."""
 
 
-def tagged(world: World, ignored: int, rng: random.Random) -> World:
+def tagged(world: GraphMemory, ignored: int, rng: random.Random) -> GraphMemory:
     """The same world, where each word that leads into a heap or a mapping has a tag."""
     spans = [*world.shape.heaps, *world.shape.mappings]
     pieces = []
@@ -185,7 +185,7 @@ def test_a_graph_does_not_see_what_the_processor_ignores(c_kernel: CKernel, seed
     assert sums == plain.mark(roots_from(plain, world)) and graph.numbers() == plain.numbers()
 
 
-def chain(count: int, tag: int, ignored: int) -> Tuple[World, List[int]]:
+def chain(count: int, tag: int, ignored: int) -> Tuple[GraphMemory, List[int]]:
     """Blocks each of which points to the next one, with a tag in every pointer, and a root that points to the first."""
     places = [HEAP + 32 * one for one in range(count)]
     blocks = {place: pack_words([after | tag if after else 0, 0]) for place, after in zip(places, [*places[1:], 0])}

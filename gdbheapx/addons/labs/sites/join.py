@@ -16,7 +16,7 @@ from gdbheapx.analysis.addon_answers import Joined
 from gdbheapx.analysis.census import registry
 from gdbheapx.analysis.census.cplusplus import ARRAY, SLAB
 from gdbheapx.analysis.census.find import CensusRow, LabelSet
-from gdbheapx.analysis.census.world import EXACT, SHAPE, World
+from gdbheapx.analysis.census.world import EXACT, SHAPE, CensusTarget
 from gdbheapx.common.budget import allowed_bytes
 from gdbheapx.common.errors import HeapxError
 from gdbheapx.common.hints import hint_again
@@ -49,7 +49,7 @@ Key = Tuple[Optional[str], str]
 """(signature, module) of a row."""
 
 
-def join_sites(rows: Sequence[CensusRow], told: Optional[LabelSet], world: World, scan: addon_answers.Scan) -> addon_answers.Joined:
+def join_sites(rows: Sequence[CensusRow], told: Optional[LabelSet], world: CensusTarget, scan: addon_answers.Scan) -> addon_answers.Joined:
     """Return the candidates of each row, by words that code stores into new blocks and that blocks of the row have."""
     by_address: Dict[int, List[addon_answers.Site]] = {}
     for site in scan.sites:
@@ -227,7 +227,7 @@ def _word_from_bytes(data: bytes) -> int:
     return int.from_bytes(data, "little")
 
 
-def _by_type(world: World, samples: Sequence[Sample], beside: bool) -> List[addon_answers.SiteCandidate]:
+def _by_type(world: CensusTarget, samples: Sequence[Sample], beside: bool) -> List[addon_answers.SiteCandidate]:
     """The function by which the objects' type allocates its objects. A type that a file has is mostly allocated by functions of its own:
     then it counts only with such functions."""
     named, allocate = world.once(_name_functions), registry.allocator_in_type()
@@ -247,7 +247,7 @@ def _by_type(world: World, samples: Sequence[Sample], beside: bool) -> List[addo
     return []
 
 
-def _name_functions(world: World) -> Dict[int, Tuple[Module, str]]:
+def _name_functions(world: CensusTarget) -> Dict[int, Tuple[Module, str]]:
     """(module, name) of functions, by where they begin."""
     return {one.start: (module, one.name) for module in world.modules() for one in world.target.functions(module, exported=True)}
 
@@ -298,7 +298,7 @@ def require_code_reader(session: Session) -> None:
     import_capstone()
 
 
-def find_sites(session: Session, rows: Sequence[CensusRow], labels: Optional[LabelSet], world: World) -> Joined:
+def find_sites(session: Session, rows: Sequence[CensusRow], labels: Optional[LabelSet], world: CensusTarget) -> Joined:
     """Return the functions that may have allocated the blocks of these rows. All is read from the copy of the process that was made
     during its stop, while the process runs on. `labels`: the labels of its blocks; None where there was no room for them. HeapxError where
     there is no copy, since reading code takes longer than the process may be paused, or no room for code.
@@ -310,5 +310,5 @@ def find_sites(session: Session, rows: Sequence[CensusRow], labels: Optional[Lab
     return join_sites(rows, labels, world, scan_code(target, session.budget, world.constant(_read_code_of)))
 
 
-def _read_code_of(world: World) -> Read:
+def _read_code_of(world: CensusTarget) -> Read:
     return read_object_code(world.target, allowed_bytes() - world.session.copied_bytes)

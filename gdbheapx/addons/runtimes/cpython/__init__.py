@@ -21,7 +21,7 @@ from gdbheapx.addons.runtimes.cpython.objects import (
     make_python_layout,
 )
 from gdbheapx.addons.runtimes.cpython.paths import PyNamer
-from gdbheapx.analysis.census.world import EXACT, Ask, Inner, Length, Recogniser, RuntimeLabels, Signature, World
+from gdbheapx.analysis.census.world import EXACT, Ask, CensusTarget, Inner, Length, Recogniser, RuntimeLabels, Signature
 from gdbheapx.analysis.reachability.paths import Namer
 from gdbheapx.kernel.blocks.signatures import ALL, AT_LEAST, AT_MOST, EQUAL, FIELD, IN_SET, Condition, NumberSet, SignatureRow, Signed
 from gdbheapx.kernel.blocks.slots import POOL_HEADER_BYTES
@@ -92,7 +92,7 @@ def arena_table_rows() -> List[SignatureRow]:
     return rows
 
 
-def find_obmalloc_arenas(world: World, matches: Sequence[Signed]) -> List[ObmallocArena]:
+def find_obmalloc_arenas(world: CensusTarget, matches: Sequence[Signed]) -> List[ObmallocArena]:
     """Return the arenas of all tables by address; sub-interpreters may have a table each."""
     arenas: List[ObmallocArena] = []
     for match in matches:
@@ -101,7 +101,7 @@ def find_obmalloc_arenas(world: World, matches: Sequence[Signed]) -> List[Obmall
     return sorted(set(arenas))
 
 
-def arenas_of_table(world: World, address: int, size_bytes: int) -> List[ObmallocArena]:
+def arenas_of_table(world: CensusTarget, address: int, size_bytes: int) -> List[ObmallocArena]:
     """Return the arenas of one table; none if it is no table."""
     data = world.read(address, size_bytes)
     order = world.target.byte_order
@@ -124,7 +124,7 @@ def arenas_of_table(world: World, address: int, size_bytes: int) -> List[Obmallo
     return arenas
 
 
-def is_first_obmalloc_pool(world: World, at: int, index: int, pool_bytes: int) -> bool:
+def is_first_obmalloc_pool(world: CensusTarget, at: int, index: int, pool_bytes: int) -> bool:
     """Return whether a pool has the arena's index, and cells that end where a pool of this size does."""
     data = world.read(at, POOL_HEADER_BYTES)
     order = world.target.byte_order
@@ -132,7 +132,7 @@ def is_first_obmalloc_pool(world: World, at: int, index: int, pool_bytes: int) -
     return len(data) == POOL_HEADER_BYTES and of == index and last == pool_bytes - 16 * (class_ + 1)
 
 
-def read_obmalloc_arenas(world: World, arenas: Sequence[ObmallocArena]) -> Inner:
+def read_obmalloc_arenas(world: CensusTarget, arenas: Sequence[ObmallocArena]) -> Inner:
     """Return the cells of arenas."""
     pool_bytes = (arenas[0].end - arenas[0].start) // POOLS
     runs: List[Tuple[int, int]] = [(arena.first_pool, arena.next_pool) for arena in arenas if arena.next_pool > arena.first_pool]
@@ -190,7 +190,7 @@ def separate_names(values: PyValues) -> Dict[int, str]:
 class PythonProcess:
     """Types and arenas of one process; takes one pass over the heap."""
 
-    def __init__(self, world: World, memory: Sequence[objects.PySegment], root: objects.TypeRoot) -> None:
+    def __init__(self, world: CensusTarget, memory: Sequence[objects.PySegment], root: objects.TypeRoot) -> None:
         of_types, of_pools = objects.heap_type_rows(), arena_table_rows()
         matches = world.find([*of_types, *of_pools])
         self.types = PyTypes(world, memory, root, [match for match in matches if match.row < len(of_types)])
@@ -199,7 +199,7 @@ class PythonProcess:
         self.minor_version = objects.minor_version(world, memory)
         self.has_flags_in_counts = (self.minor_version or 0) >= objects.FLAGS_IN_COUNTS
 
-    def values(self, world: World) -> PyValues:
+    def values(self, world: CensusTarget) -> PyValues:
         return PyValues(world, self.types, make_python_layout(self.types, self.minor_version))
 
     def bodies(self) -> Iterator[PyBody]:
@@ -209,14 +209,14 @@ class PythonProcess:
 class PythonRoot:
     """`type` of a process, and the memory that it was found in; `root` None: there is no CPython."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: CensusTarget) -> None:
         self.memory = list(objects.read_py_segments(world)) if world.word_bytes == objects.WORD else []
         self.root = objects.find_root(world, self.memory)
         if self.root is None:
             self.memory = []
 
 
-def _make_python_process(world: World) -> PythonProcess:
+def _make_python_process(world: CensusTarget) -> PythonProcess:
     """Return types and arenas of a process that has a `type`."""
     root = world.once(PythonRoot)
     assert root.root is not None
@@ -242,15 +242,15 @@ class CPython(Recogniser):
         "malloc: blocks in use",
     )
 
-    def is_here(self, world: World) -> bool:
+    def is_here(self, world: CensusTarget) -> bool:
         """Return True if the data of some module hold `type`."""
         return world.once(PythonRoot).root is not None
 
-    def python(self, world: World) -> Optional[PythonProcess]:
+    def python(self, world: CensusTarget) -> Optional[PythonProcess]:
         """Return types and arenas, or None if there is no CPython."""
         return world.once(_make_python_process) if world.once(PythonRoot).root is not None else None
 
-    def asks(self, world: World) -> Iterable[Ask]:
+    def asks(self, world: CensusTarget) -> Iterable[Ask]:
         python = self.python(world)
         if python is None:
             return
@@ -270,18 +270,18 @@ class CPython(Recogniser):
                     row = SignatureRow(conditions, least_usable=shift + max(step, head + 16), key=(at + 8, 8, ALL))
                     yield Ask(row, names.get, [NumberSet([py_type.address for py_type in some])], order=20)
 
-    def inner(self, world: World) -> Sequence[Inner]:
+    def inner(self, world: CensusTarget) -> Sequence[Inner]:
         """Return the pools of pymalloc."""
         python = self.python(world)
         return [read_obmalloc_arenas(world, python.arenas)] if python and python.arenas else []
 
-    def fields(self, world: World) -> Mapping[Tuple[str, int], str]:
+    def fields(self, world: CensusTarget) -> Mapping[Tuple[str, int], str]:
         python = self.python(world)
         if python is None:
             return {}
         return {(python.types.all[body.type].name, body.offset): body.name for body in python.bodies()}
 
-    def lengths(self, world: World) -> Iterator[Length]:
+    def lengths(self, world: CensusTarget) -> Iterator[Length]:
         python = self.python(world)
         if python is None or python.types.shifts != (0,):  # PYTHONMALLOC=debug writes before and behind each block
             return
@@ -296,7 +296,7 @@ class CPython(Recogniser):
             elif any(kin.name == "bytearray" for kin in python.types.family(py_type)):
                 yield Length(py_type.name, head + 16, 1, 1, head + 32)
 
-    def namer(self, world: World) -> Optional[Namer]:
+    def namer(self, world: CensusTarget) -> Optional[Namer]:
         python = self.python(world)
         if python is None or (python.minor_version or 0) > NEWEST:
             return None

@@ -16,7 +16,7 @@ import sys
 from array import array
 from typing import Dict, FrozenSet, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
-from gdbheapx.analysis.census.world import World
+from gdbheapx.analysis.census.world import CensusTarget
 from gdbheapx.analysis.reachability.heap_graph import find_module_at
 from gdbheapx.analysis.reachability.paths import ALL_WORDS, LAST_BIT, Namer
 from gdbheapx.kernel.blocks.graph_queries import Counting
@@ -112,7 +112,7 @@ class TypeRoot(NamedTuple):
     """Word of a tuple at which its items begin: a cached hash precedes them since 3.14."""
 
 
-def read_py_segments(world: World) -> Iterator[PySegment]:
+def read_py_segments(world: CensusTarget) -> Iterator[PySegment]:
     """Return the data segments of all objects, .bss too, as far as they are in memory."""
     for module in world.modules():
         for start, end, end_of_bss in world.target.writable_segments(module):
@@ -126,7 +126,7 @@ def read_py_segments(world: World) -> Iterator[PySegment]:
                 yield low, words
 
 
-def find_root(world: World, memory: Sequence[PySegment]) -> Optional[TypeRoot]:
+def find_root(world: CensusTarget, memory: Sequence[PySegment]) -> Optional[TypeRoot]:
     """Find `type`, which is its own type, and whose only base has none."""
     for start, words in memory:
         places = range(start - TYPE, start - TYPE + len(words) * WORD, WORD)
@@ -137,7 +137,7 @@ def find_root(world: World, memory: Sequence[PySegment]) -> Optional[TypeRoot]:
     return None
 
 
-def root_at(world: World, at: int) -> Optional[TypeRoot]:
+def root_at(world: CensusTarget, at: int) -> Optional[TypeRoot]:
     """Return the root if the object at this address is `type`, else None."""
     words = world.words(at, TYPE_WORDS)
     if words is None or words[FLAGS // WORD] & (IS_TYPE | READY) != IS_TYPE | READY:
@@ -149,7 +149,7 @@ def root_at(world: World, at: int) -> Optional[TypeRoot]:
     return next((TypeRoot(at, base, items) for items in (3, 4) if order[items : items + 2] == (at, base)), None)
 
 
-def minor_version(world: World, memory: Sequence[PySegment]) -> Optional[int]:
+def minor_version(world: CensusTarget, memory: Sequence[PySegment]) -> Optional[int]:
     """Return 13 for 3.13, from _PyRuntime; None up to 3.12. From 3.14 on the upper half of a reference count has flags."""
     for _, words in memory:
         place = words.tobytes().find(COOKIE) if world.little_endian == (sys.byteorder == "little") else -1
@@ -186,7 +186,7 @@ def heap_type_rows() -> List[SignatureRow]:
 class PyTypes:
     """Types of a process by address."""
 
-    def __init__(self, world: World, memory: Sequence[PySegment], root: TypeRoot, matches: Sequence[Signed]) -> None:
+    def __init__(self, world: CensusTarget, memory: Sequence[PySegment], root: TypeRoot, matches: Sequence[Signed]) -> None:
         self._world = world
         self.root = root
         self.all: Dict[int, PyType] = {}
@@ -438,7 +438,7 @@ class PyDictKeys(NamedTuple):
 class PyValues:
     """Reads objects of one process."""
 
-    def __init__(self, world: World, types: PyTypes, layout: PyLayout) -> None:
+    def __init__(self, world: CensusTarget, types: PyTypes, layout: PyLayout) -> None:
         self.world, self.types, self.layout = world, types, layout
         self._order = world.target.byte_order
         self._no_count = OVERFLOW if layout.release >= FLAGS_IN_COUNTS else HIGH_HALF

@@ -2,7 +2,7 @@
 
 from typing import List, Sequence
 
-from gdbheapx.analysis.census.world import Inner, Recogniser, World
+from gdbheapx.analysis.census.world import CensusTarget, Inner, Recogniser
 
 
 class JavaHeapRecogniser(Recogniser):
@@ -10,7 +10,7 @@ class JavaHeapRecogniser(Recogniser):
 
     module, objects = "jvm", ("libjvm.so",)
 
-    def inner(self, world: World) -> Sequence[Inner]:
+    def inner(self, world: CensusTarget) -> Sequence[Inner]:
         """Return the Java heap, without blocks of its own."""
         from gdbheapx.addons.runtimes.jvm.java_holders import read_java_memory
 

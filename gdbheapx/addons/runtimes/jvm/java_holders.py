@@ -9,7 +9,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Op
 from gdbheapx.addons.runtimes.jvm import java_classes
 from gdbheapx.addons.runtimes.jvm.java_heap import JavaHeap, JavaShape, VmTables, find_java_heap, read_java_shape, read_vm_tables
 from gdbheapx.addons.runtimes.jvm.java_roots import JavaRoots, find_java_roots
-from gdbheapx.analysis.census.world import Inner, World
+from gdbheapx.analysis.census.world import CensusTarget, Inner
 from gdbheapx.analysis.reachability.heap_graph import (
     LITTLE_BYTES,
     ManagedClass,
@@ -282,7 +282,7 @@ class FieldTally(NamedTuple):
 class JavaObjects:
     """Objects of one process's Java heap, at one moment."""
 
-    def __init__(self, world: World, tables: VmTables, heap: JavaHeap) -> None:
+    def __init__(self, world: CensusTarget, tables: VmTables, heap: JavaHeap) -> None:
         self._world, self._tables, self.heap = world, tables, heap
         self.shape: JavaShape = read_java_shape(tables)
         self.classes: Sequence[java_classes.JavaClass] = java_classes.read_java_classes(tables)
@@ -476,7 +476,7 @@ def _judge_object(state: int, state_of_memory: int) -> int:
     return COLLECTABLE if state_of_memory == COLLECTABLE else GARBAGE
 
 
-def read_java_memory(world: World) -> Optional[Inner]:
+def read_java_memory(world: CensusTarget) -> Optional[Inner]:
     """Return the Java heap, and what its objects hold of the blocks of allocators.
 
     None where there is none that can be read, or no room for its marks.

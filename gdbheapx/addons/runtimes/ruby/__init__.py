@@ -49,12 +49,12 @@ from gdbheapx.analysis.census.world import (
     SHAPE,
     WEAK_ORDER,
     Ask,
+    CensusTarget,
     Inner,
     Length,
     Recogniser,
     RuntimeLabels,
     Signature,
-    World,
     used_blocks,
 )
 from gdbheapx.analysis.reachability import paths as steps
@@ -567,7 +567,7 @@ class Ruby(Recogniser):
         "malloc: blocks in use",
     )
 
-    def asks(self, world: World) -> Iterable[Ask]:
+    def asks(self, world: CensusTarget) -> Iterable[Ask]:
         """Return the rows of slots: a slot in use has a type, and its class is a slot, too; a block of malloc's with five numbers and
         pointers to objects is no slot.
         """
@@ -613,7 +613,7 @@ class Ruby(Recogniser):
         key &= TYPE_MASK
         return Signature(TYPES[key], self.module, SHAPE) if key in TYPES else None
 
-    def fields(self, world: World) -> Mapping[Tuple[str, int], str]:
+    def fields(self, world: CensusTarget) -> Mapping[Tuple[str, int], str]:
         # memory outside of slots: (struct RString, RArray, RHash, RObject)
         known = find_ruby_layout(world)
         if known is None:
@@ -622,11 +622,11 @@ class Ruby(Recogniser):
         own = {("String", 24): "characters", ("Array", 32): "elements", ("Object", 8 * known.variables): "variables"}
         return {**own, **{("Hash", offset): "table of a Hash" for offset in tables}}
 
-    def lengths(self, world: World) -> Iterable[Length]:
+    def lengths(self, world: CensusTarget) -> Iterable[Length]:
         own = (0, USER[2], 0)
         return (Length("String", 16, 1, 1, 24, test=own), Length("Array", 16, 0, 8, 32, test=own))
 
-    def inner(self, world: World) -> Sequence[Inner]:
+    def inner(self, world: CensusTarget) -> Sequence[Inner]:
         """Return the slots in use, by their flags, and the transient memory of young objects."""
         heap_pages = world.once(find_ruby_pages)
         if not heap_pages:
@@ -646,7 +646,7 @@ class Ruby(Recogniser):
             memory.append(Inner(blocks, self.module, name, taken, free, overhead, UNIT_BYTES, is_collected=True))
         return memory
 
-    def namer(self, world: World) -> Optional[steps.Namer]:
+    def namer(self, world: CensusTarget) -> Optional[steps.Namer]:
         found, young = world.once(make_ruby_reader), world.once(read_transient_heap)
         top = object_class(found) if found is not None and found.symbols else None
         if found is None or top is None:
@@ -654,25 +654,25 @@ class Ruby(Recogniser):
         return RubyNamer(found, top, partial(find_instances, world), [young.promoted] if young is not None else [])
 
 
-def make_ruby_reader(world: World) -> Optional[RubyObjects]:
+def make_ruby_reader(world: CensusTarget) -> Optional[RubyObjects]:
     """Return the reader of objects; None for a layout that is not known."""
     known = find_ruby_layout(world)
     return RubyObjects(world, known, world.once(find_ruby_pages)) if known is not None else None
 
 
-def read_transient_heap(world: World) -> Optional[TransientHeap]:
+def read_transient_heap(world: CensusTarget) -> Optional[TransientHeap]:
     """Return the transient memory of young objects, or None."""
     found = world.once(make_ruby_reader)
     return find_transient_heap(found) if found is not None and found.layout.has_transient_heap else None
 
 
-def ruby_page_bytes(world: World) -> int:
+def ruby_page_bytes(world: CensusTarget) -> int:
     """Return the bytes of a heap page that was found."""
     known = world.once(find_ruby_layout)
     return known.page_bytes if known is not None else 0
 
 
-def find_ruby_pages(world: World) -> List[RubyHeapPage]:
+def find_ruby_pages(world: CensusTarget) -> List[RubyHeapPage]:
     """Return all heap pages by address; none if their layout is not known."""
     heap_pages: List[RubyHeapPage] = []
     known = find_ruby_layout(world)
@@ -693,7 +693,7 @@ def find_ruby_pages(world: World) -> List[RubyHeapPage]:
     return heap_pages
 
 
-def find_instances(world: World, classes: Sequence[int]) -> List[int]:
+def find_instances(world: CensusTarget, classes: Sequence[int]) -> List[int]:
     """Find objects of these classes in one pass over all slots in use."""
     found: List[int] = []
     for blocks in world.once(read_ruby_slots)[0]:
@@ -704,7 +704,7 @@ def find_instances(world: World, classes: Sequence[int]) -> List[int]:
     return found
 
 
-def read_ruby_slots(world: World) -> Tuple[Sequence[NativeBlocks], Sequence[int]]:
+def read_ruby_slots(world: CensusTarget) -> Tuple[Sequence[NativeBlocks], Sequence[int]]:
     """Read all slots in one pass; return those that hold an object, and classes among them."""
     used: List[NativeBlocks] = []
     classes: List[int] = []

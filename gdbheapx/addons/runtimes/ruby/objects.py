@@ -7,7 +7,7 @@ import re
 from struct import unpack
 from typing import Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.analysis.census.world import World
+from gdbheapx.analysis.census.world import CensusTarget
 from gdbheapx.analysis.reachability.paths import ALL_WORDS, LAST_BIT
 
 TYPE_MASK = 0x1F
@@ -117,7 +117,7 @@ class RubyLayout(NamedTuple):
 class RubyObjects:
     """Reads objects of one target."""
 
-    def __init__(self, world: World, layout: RubyLayout, heap_pages: Sequence[RubyHeapPage]) -> None:
+    def __init__(self, world: CensusTarget, layout: RubyLayout, heap_pages: Sequence[RubyHeapPage]) -> None:
         self.world, self.layout = world, layout
         self._pages: Dict[int, RubyHeapPage] = {page.address: page for page in heap_pages}
         self._names: Dict[int, Optional[str]] = {}
@@ -505,7 +505,7 @@ RUBY_3_4 = RUBY_3_3._replace(start_word=5, singleton=USER[1])
 LAYOUTS = {(3, 1): RUBY_3_1, (3, 3): RUBY_3_3, (3, 4): RUBY_3_4}
 
 
-def read_ruby_release(world: World) -> Optional[Tuple[int, int]]:
+def read_ruby_release(world: CensusTarget) -> Optional[Tuple[int, int]]:
     """Return the release by ruby_api_version, which the interpreter exports, or by the name of its library; None if neither is known."""
     symbol = world.target.dynamic_symbol("ruby_api_version")
     data = world.read(symbol.address, 4 * VERSION_NUMBERS) if symbol is not None else b""
@@ -518,7 +518,7 @@ def read_ruby_release(world: World) -> Optional[Tuple[int, int]]:
 RELEASES = ", ".join("%d.%d" % release for release in sorted(LAYOUTS))
 
 
-def find_ruby_layout(world: World) -> Optional[RubyLayout]:
+def find_ruby_layout(world: CensusTarget) -> Optional[RubyLayout]:
     """Return the layout of the target's interpreter, or None for another release."""
     known = read_ruby_release(world)
     return LAYOUTS.get(known) if known is not None else None

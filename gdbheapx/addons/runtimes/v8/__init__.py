@@ -5,7 +5,7 @@ from typing import Dict, Iterable, List, Optional, Sequence, Set, Tuple
 from gdbheapx.addons.runtimes.v8.buffer_holders import BufferHolders
 from gdbheapx.addons.runtimes.v8.script_heap import HIGHEST, MOST_HEAP_BYTES, WORD, ScriptHeap, has_v8_constants, read_v8_constants
 from gdbheapx.analysis.census.find import BUFFER
-from gdbheapx.analysis.census.world import SHAPE, Ask, Inner, Recogniser, RuntimeLabels, Signature, World
+from gdbheapx.analysis.census.world import SHAPE, Ask, CensusTarget, Inner, Recogniser, RuntimeLabels, Signature
 from gdbheapx.analysis.memory import attribute, kinds
 from gdbheapx.analysis.reachability.heap_graph import ManagedField, ManagedHeap
 from gdbheapx.analysis.reachability.paths import ALL_WORDS, Namer
@@ -43,7 +43,7 @@ class V8(Recogniser):
         "V8", "JavaScript heap", "", "malloc: other blocks in use (node itself, addons, libraries)", "malloc: blocks in use"
     )
 
-    def is_here(self, world: World) -> bool:
+    def is_here(self, world: CensusTarget) -> bool:
         """Return True if an object of the process has V8's heap."""
         return world.word_bytes == 8 and world.little_endian and kinds.V8 in attribute.find_present_runtimes(world.target)
 
@@ -51,7 +51,7 @@ class V8(Recogniser):
         """Return the line also of blocks with the words of a string, which buffers have (BackingStore, src/objects/backing-store.h)."""
         return "malloc: memory of Buffers and ArrayBuffers, strings of C++" if signature == BUFFER else super().line_in_tables(signature)
 
-    def asks(self, world: World) -> Iterable[Ask]:
+    def asks(self, world: CensusTarget) -> Iterable[Ask]:
         """Return the row of backing stores: a pointer, then three equal numbers."""
         same = [Condition(at, 8, EQUAL, 0, FIELD, other=8) for at in (16, 24)]
         begin = [Condition(0, 8, AT_LEAST, LOWEST), Condition(0, 8, AT_MOST, HIGHEST - 1), Condition(0, 8, EQUAL, 0, mask=7)]
@@ -59,7 +59,7 @@ class V8(Recogniser):
         row = SignatureRow([*begin, *length, *same], *STORE_BYTES)
         yield Ask(row, lambda key: Signature(STORE, self.module, SHAPE), order=40)
 
-    def inner(self, world: World) -> Sequence[Inner]:
+    def inner(self, world: CensusTarget) -> Sequence[Inner]:
         """Return V8's pages, and what their objects hold; nothing where the walk through them is not proven."""
         heap = world.once(find_script_heap)
         if heap is None:
@@ -73,11 +73,11 @@ class V8(Recogniser):
         overhead = sum(end - start for start, end in taken) - used - free
         return [Inner(iter(()), self.module, "object", taken, free, overhead, 8, is_collected=True, managed=managed)]
 
-    def namer(self, world: World) -> Optional[Namer]:
+    def namer(self, world: CensusTarget) -> Optional[Namer]:
         return V8Namer() if world.once(find_script_heap) is not None else None
 
 
-def find_script_heap(world: World) -> Optional[ScriptHeap]:
+def find_script_heap(world: CensusTarget) -> Optional[ScriptHeap]:
     """Return V8's heap if the walk through it is proven; else the session has the reason."""
     constants = world.constant(lambda world: read_v8_constants(world.target))
     heap = ScriptHeap(world.target, constants, world.session.kernel.library, world.session.budget) if constants is not None else None

@@ -13,7 +13,7 @@ import pytest
 from gdbheapx.addons.runtimes.cpython import CPython
 from gdbheapx.addons.runtimes.cpython.objects import PyBody
 from gdbheapx.allocators.session import Session
-from gdbheapx.analysis.census.world import Inner, World, order_rows
+from gdbheapx.analysis.census.world import CensusTarget, Inner, order_rows
 from gdbheapx.inferior.target import open_elf_target
 from gdbheapx.kernel.blocks.stream import CLASS_USED, NativeBlocks
 from tests.support.processes import Process, Stage, by_turns
@@ -77,7 +77,7 @@ def census(options: Sequence[str], **hide: Any) -> Optional[Census]:
     target = open_elf_target(pid=int(where), **hide) if kind == "--pid" else open_elf_target(core=where, **hide)
     session = Session(target)
     session.prepare()
-    world, recogniser = World(session), CPython()
+    world, recogniser = CensusTarget(session), CPython()
     if not recogniser.is_here(world):
         return None
     asked = order_rows(recogniser.asks(world))

@@ -16,7 +16,7 @@ import pytest
 from gdbheapx.addons.runtimes.cpython import CPython
 from gdbheapx.allocators.session import Session
 from gdbheapx.analysis.census import block
-from gdbheapx.analysis.census.world import World
+from gdbheapx.analysis.census.world import CensusTarget
 from gdbheapx.analysis.reachability.paths import FRAME, MODULE, Hop, PathStep, Start, format_path
 from gdbheapx.inferior.target import open_elf_target
 from tests.support.gcores import gcore
@@ -85,7 +85,7 @@ def test_long_lists_have_short_names() -> None:
 
 def starts(session: Session) -> Dict[str, Start]:
     """By what they are called."""
-    world = World(session)
+    world = CensusTarget(session)
     namer = CPython().namer(world)
     assert namer is not None
     return {format_path(start.steps): start for start in namer.starts()}
@@ -123,7 +123,7 @@ def test_a_core_alone_has_modules(stage: Stage, core: str) -> None:
 def test_damaged_memory_ends(stage: Stage, core: str, seed: int) -> None:
     """Whatever words say, every question is answered."""
     session = opened(frames(stage).core())
-    world = World(session)
+    world = CensusTarget(session)
     namer = CPython().namer(world)
     assert namer is not None
     first = list(namer.starts())

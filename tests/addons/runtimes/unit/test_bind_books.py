@@ -73,7 +73,7 @@ class Memory:
         self.bytes.update(zip(range(address, address + len(data)), data))
 
     def read(self, address: int, size_bytes: int) -> bytes:
-        """See World."""
+        """See CensusTarget."""
         return bytes(self.bytes.get(address + place, 0) for place in range(size_bytes)) if address in self.bytes else b""
 
     def expired(self) -> bool:
@@ -81,7 +81,7 @@ class Memory:
         return self.is_expired
 
     def modules(self) -> List[Any]:
-        """See World."""
+        """See CensusTarget."""
         return [Module("libisc-9.20.so")]
 
     def file_ranges(self) -> Sequence[Tuple[int, int]]:

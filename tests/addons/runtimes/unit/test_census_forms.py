@@ -14,7 +14,7 @@ from gdbheapx.addons.runtimes.bind import LEAST_BYTES, RECOGNISERS
 from gdbheapx.addons.runtimes.block_headers import Redis, has_sqlite
 from gdbheapx.addons.runtimes.openssl import ANY_VERSION, FIRST_NUMBER, ObjectConstants, find_identifiers, is_bio, is_boring, is_method
 from gdbheapx.analysis.census.images import Images
-from gdbheapx.analysis.census.world import EXACT, Signature, World, order_rows
+from gdbheapx.analysis.census.world import EXACT, CensusTarget, Signature, order_rows
 from tests.support.plain_signer import PlainSigner
 
 pytestmark = pytest.mark.once  # pure functions
@@ -143,7 +143,7 @@ class OneObject:
         self._images = SqliteObject(data)
 
     def once(self, kind: Callable[..., Any]) -> SqliteObject:
-        """See World."""
+        """See CensusTarget."""
         return self._images
 
 
@@ -170,7 +170,7 @@ def replaced(place: int, word: int) -> List[int]:
 )
 def test_the_way_to_files(words: List[int], is_one: bool) -> None:
     """A release, the size of a file, 512 letters, a name of the object's own and eight functions or more."""
-    assert has_sqlite(cast(World, OneObject(words))) == is_one
+    assert has_sqlite(cast(CensusTarget, OneObject(words))) == is_one
 
 
 TABLE, NONE = 0x5000, (1 << 64) - 1
@@ -199,14 +199,14 @@ HEAP, BLOCK_BYTES = 0x10000, 32
 
 
 @pytest.fixture(params=["little", "big"])
-def world(request: Any) -> World:
+def world(request: Any) -> CensusTarget:
     """A process of 64 bits that has loaded libisc."""
     modules = [SimpleNamespace(file_name="libisc-9.18.so")]
     target = SimpleNamespace(word_bytes=8, little_endian=request.param == "little", byte_order=request.param, modules=lambda: modules)
-    return World(cast(Any, SimpleNamespace(target=target)))
+    return CensusTarget(cast(Any, SimpleNamespace(target=target)))
 
 
-def named(world: World, contents: List[bytes], usable: int = BLOCK_BYTES) -> List[Optional[Signature]]:
+def named(world: CensusTarget, contents: List[bytes], usable: int = BLOCK_BYTES) -> List[Optional[Signature]]:
     """What blocks with these bytes are, by a signer that asks every condition of every row."""
     (bind,) = RECOGNISERS
     asked = order_rows(bind.asks(world))
@@ -215,7 +215,7 @@ def named(world: World, contents: List[bytes], usable: int = BLOCK_BYTES) -> Lis
     return [asked.signature(told.found[label - 1]) if label else None for label in told.labels]
 
 
-def test_a_block_is_what_its_number_says(world: World) -> None:
+def test_a_block_is_what_its_number_says(world: CensusTarget) -> None:
     """The four letters as a number of the machine; nothing without them, elsewhere than at the start, or in a block that is too small."""
     order = cast(Any, world.target.byte_order)
     view, zone = (int.from_bytes(letters, "big").to_bytes(4, order) for letters in (b"View", b"ZONE"))

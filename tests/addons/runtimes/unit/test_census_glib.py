@@ -18,7 +18,7 @@ from gdbheapx.addons.runtimes.glib import (
     follow_ring,
     slice_page_bytes,
 )
-from gdbheapx.analysis.census.world import World
+from gdbheapx.analysis.census.world import CensusTarget
 
 PAGE, CLASS = 0x10000, 0x7000
 SIZE, PIECE = 2048, 176
@@ -32,7 +32,7 @@ class Memory:
         self._words = words
 
     def words(self, address: int, count: int) -> Optional[Tuple[int, ...]]:
-        """See World; only where something stands, or inside the page."""
+        """See CensusTarget; only where something stands, or inside the page."""
         if address not in self._words and not PAGE <= address < PAGE + SIZE:
             return None
         return tuple(self._words.get(address + 8 * number, 0) for number in range(count))
@@ -40,7 +40,7 @@ class Memory:
     pages: Sequence[SlicePage] = (SlicePage(PAGE, END, PIECE, []),)
 
     def once(self, make: Callable[..., Any]) -> Any:
-        """See World."""
+        """See CensusTarget."""
         if make is glib.find_slice_pages:
             return self.pages
         return {CLASS: GType(0x9000, 1, 128, 48)} if make is glib.find_gtypes else make(self)
@@ -53,7 +53,7 @@ def page(at: int, next_page: int, before: int, free: int = 0, used: int = 11) ->
 
 def rings(words: Dict[int, int]) -> Any:
     """What is found of pages that begin with the one at END."""
-    return follow_ring(cast(World, Memory(words)), END, PIECE, 100)
+    return follow_ring(cast(CensusTarget, Memory(words)), END, PIECE, 100)
 
 
 def test_pages_are_found_by_their_list() -> None:
@@ -86,11 +86,11 @@ def test_damaged_lists_lead_to_nothing(words: Dict[int, int]) -> None:
 def test_the_begin_of_pieces() -> None:
     """A free piece tells it, else the instances; where there are none, or they contradict each other, nothing does."""
     full = SlicePage(PAGE, END, PIECE, [])
-    assert find_first_piece(cast(World, Memory({})), full._replace(free=[PAGE + 32 + 3 * PIECE])) == PAGE + 32
-    assert find_first_piece(cast(World, Memory({PAGE + 16 + 48 + PIECE: CLASS})), full) == PAGE + 16
-    assert find_first_piece(cast(World, Memory({})), full) is None
-    assert find_first_piece(cast(World, Memory({PAGE + 16 + 48: CLASS, PAGE + 48 + PIECE: CLASS})), full) is None
-    assert find_first_piece(cast(World, Memory({})), SlicePage(PAGE, PAGE + 208, 48, [])) == PAGE  # 16 bytes left: nothing to shift by
+    assert find_first_piece(cast(CensusTarget, Memory({})), full._replace(free=[PAGE + 32 + 3 * PIECE])) == PAGE + 32
+    assert find_first_piece(cast(CensusTarget, Memory({PAGE + 16 + 48 + PIECE: CLASS})), full) == PAGE + 16
+    assert find_first_piece(cast(CensusTarget, Memory({})), full) is None
+    assert find_first_piece(cast(CensusTarget, Memory({PAGE + 16 + 48: CLASS, PAGE + 48 + PIECE: CLASS})), full) is None
+    assert find_first_piece(cast(CensusTarget, Memory({})), SlicePage(PAGE, PAGE + 208, 48, [])) == PAGE  # 16 bytes left: nothing to shift by
 
 
 def test_pointers_between_pages_tell_the_begin_of_pieces() -> None:
@@ -98,11 +98,11 @@ def test_pointers_between_pages_tell_the_begin_of_pieces() -> None:
     pages = [SlicePage(PAGE, PAGE + 464, 48, []), SlicePage(PAGE + 512, PAGE + 976, 48, [])]
     memory = Memory({PAGE + 24: PAGE + 512 + 16 + 2 * 48, PAGE + 64: PAGE + 512 + 16, PAGE + 72: PAGE + 512 + 40})
     memory.pages = pages
-    assert find_first_piece(cast(World, memory), pages[1]) == PAGE + 512 + 16
-    assert find_first_piece(cast(World, memory), pages[0]) is None
+    assert find_first_piece(cast(CensusTarget, memory), pages[1]) == PAGE + 512 + 16
+    assert find_first_piece(cast(CensusTarget, memory), pages[0]) is None
     memory = Memory({PAGE + 24: PAGE + 512 + 16, PAGE + 64: PAGE + 512 + 48})
     memory.pages = pages
-    assert find_first_piece(cast(World, memory), pages[1]) is None
+    assert find_first_piece(cast(CensusTarget, memory), pages[1]) is None
 
 
 def test_pages_that_overlap_count_once() -> None:

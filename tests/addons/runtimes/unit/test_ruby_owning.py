@@ -50,7 +50,7 @@ def test_others_are_told_by_name() -> None:
     assert {flags & 31 for flags, _, _ in by_flags(RUBY_3_1)} == {ARRAY, STRING}
 
 
-class World:
+class RubyMemory:
     """Of a core without the interpreter's file: no symbol, and the names of what was mapped."""
 
     def __init__(self, name: str) -> None:
@@ -70,6 +70,6 @@ class World:
 )
 def test_a_library_s_name_says_the_release(name: str, release: "Optional[Tuple[int, int]]") -> None:
     """Where nothing else can; 3.2 is none that is known."""
-    world: Any = World(name)
+    world: Any = RubyMemory(name)
     assert objects.read_ruby_release(world) == release
     assert (objects.find_ruby_layout(world) is None) == (release not in objects.LAYOUTS)

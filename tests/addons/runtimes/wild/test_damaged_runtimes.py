@@ -13,7 +13,7 @@ from gdbheapx.addons.runtimes.lua import Lua
 from gdbheapx.addons.runtimes.php import Php
 from gdbheapx.addons.runtimes.ruby import Ruby
 from gdbheapx.allocators.session import Session
-from gdbheapx.analysis.census.world import Recogniser, World
+from gdbheapx.analysis.census.world import CensusTarget, Recogniser
 from gdbheapx.analysis.reachability.paths import Hop, Namer, Start
 from gdbheapx.inferior.target import open_elf_target
 from tests.support.gcores import gcore
@@ -39,7 +39,7 @@ waits({"argument"})
 """
 
 
-def damage(world: World, random_: random.Random, share: float) -> None:
+def damage(world: CensusTarget, random_: random.Random, share: float) -> None:
     """Of some reads a few bytes are others, and some end early."""
     read: Callable[[int, int], bytes] = world.read
 
@@ -78,7 +78,7 @@ def test_no_walk_fails(stage: Stage, name: str, text: str, recogniser: Callable[
     session = Session(open_elf_target(core=str(gcore(process))))
     session.prepare()
     for seed in range(LOOKS):
-        world, found, begun = World(session), recogniser(), time.monotonic()
+        world, found, begun = CensusTarget(session), recogniser(), time.monotonic()
         damage(world, random.Random(seed), SHARES[seed % len(SHARES)])
         list(found.asks(world))
         for memory in found.inner(world):

@@ -15,7 +15,7 @@ import pytest
 from gdbheapx.addons.runtimes.lua import LUA_FUNCTION, STRINGS, LuaValues, find_lua_states
 from gdbheapx.allocators.session import Session
 from gdbheapx.analysis.census.block import make_named_graph as made_graph
-from gdbheapx.analysis.census.world import World
+from gdbheapx.analysis.census.world import CensusTarget
 from gdbheapx.analysis.reachability.paths import FIELD, NamedGraph
 from gdbheapx.inferior.target import open_elf_target
 from tests.support.gcores import gcore
@@ -59,7 +59,7 @@ class Sample(NamedTuple):
 
 def values(session: Session, graph: NamedGraph) -> Iterator[Sample]:
     """Strings that begin with `truth`; tables and functions, as tostring() shows them."""
-    world = World(session)
+    world = CensusTarget(session)
     (state,) = find_lua_states(world)
     reader = LuaValues(world, state.layout)
     for node, (address, _) in enumerate(graph.reach.graph.blocks(list(range(graph.reach.numbers.blocks)))):

@@ -16,7 +16,7 @@ from gdbheapx.addons.runtimes.php import OBJECT, STRING, find_php_tables, make_p
 from gdbheapx.allocators.session import Session
 from gdbheapx.analysis.census import find
 from gdbheapx.analysis.census.block import make_named_graph as made_graph
-from gdbheapx.analysis.census.world import World
+from gdbheapx.analysis.census.world import CensusTarget
 from gdbheapx.analysis.reachability.paths import FIELD, NamedGraph
 from gdbheapx.common.problems import RUNTIME_UNREAD
 from tests.support.interpreters import releases, session_of, started
@@ -56,7 +56,7 @@ class Sample(NamedTuple):
 
 def values(session: Session, graph: NamedGraph) -> Iterator[Sample]:
     """Strings that begin with `truth` and are no constants of the code, and objects of the program's classes."""
-    found, world = graph.reach.graph, World(session)
+    found, world = graph.reach.graph, CensusTarget(session)
     reading, known = world.once(make_php_reader), world.once(find_php_tables)
     assert reading is not None and known is not None
     classes = {value.data: reading.class_name(value.data) for name, value in reading.named(known.classes) if name.startswith("app\\")}
