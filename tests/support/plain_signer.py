@@ -2,6 +2,7 @@
 
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
+from gdbheapx.analysis.census.world import CensusTarget, Recogniser, Signature, order_rows
 from gdbheapx.kernel.blocks.signatures import (
     ADDRESS,
     ALL,
@@ -26,6 +27,7 @@ from gdbheapx.kernel.blocks.signatures import (
     Signed,
 )
 
+HEAP, BLOCK_BYTES = 0x10000, 32
 TEXT = frozenset([*range(0x20, 0x7F), *range(9, 14)])
 
 
@@ -104,3 +106,12 @@ class PlainSigner:
                 signed[met] = added(signed.get(met), *met, address, usable)
                 labels.append(list(signed).index(met) + 1)
         return Told(list(signed.values()), labels, rest or Signed(*[0] * 7))
+
+
+def name_blocks(recogniser: Recogniser, world: CensusTarget, contents: Sequence[bytes], usable: int = BLOCK_BYTES) -> List[Optional[Signature]]:
+    """What the recogniser says of blocks with these bytes, each at most BLOCK_BYTES long."""
+    asked = order_rows(recogniser.asks(world))
+    memory = b"".join(data.ljust(BLOCK_BYTES, b"\1") for data in contents)
+    blocks = [(HEAP + at, usable) for at in range(0, len(memory), BLOCK_BYTES)]
+    told = PlainSigner(world.target.byte_order, asked.rows, asked.sets).tell(memory, HEAP, blocks)
+    return [asked.signature(told.found[label - 1]) if label else None for label in told.labels]

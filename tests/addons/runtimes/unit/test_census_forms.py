@@ -14,8 +14,8 @@ from gdbheapx.addons.runtimes.bind import LEAST_BYTES, RECOGNISERS
 from gdbheapx.addons.runtimes.block_headers import Redis, has_sqlite
 from gdbheapx.addons.runtimes.openssl import ANY_VERSION, FIRST_NUMBER, ObjectConstants, find_identifiers, is_bio, is_boring, is_method
 from gdbheapx.analysis.census.images import Images
-from gdbheapx.analysis.census.world import EXACT, CensusTarget, Signature, order_rows
-from tests.support.plain_signer import PlainSigner
+from gdbheapx.analysis.census.world import EXACT, CensusTarget, Signature
+from tests.support.plain_signer import name_blocks
 
 pytestmark = pytest.mark.once  # pure functions
 
@@ -195,9 +195,6 @@ def test_dicts() -> None:
     assert elements(0x400000, TABLE, 0, 11, 0, NONE, 9 << 16) is None
 
 
-HEAP, BLOCK_BYTES = 0x10000, 32
-
-
 @pytest.fixture(params=["little", "big"])
 def world(request: Any) -> CensusTarget:
     """A process of 64 bits that has loaded libisc."""
@@ -206,21 +203,12 @@ def world(request: Any) -> CensusTarget:
     return CensusTarget(cast(Any, SimpleNamespace(target=target)))
 
 
-def named(world: CensusTarget, contents: List[bytes], usable: int = BLOCK_BYTES) -> List[Optional[Signature]]:
-    """What blocks with these bytes are, by a signer that asks every condition of every row."""
-    (bind,) = RECOGNISERS
-    asked = order_rows(bind.asks(world))
-    memory = b"".join(data.ljust(BLOCK_BYTES, b"\1") for data in contents)
-    told = PlainSigner(world.target.byte_order, asked.rows, asked.sets).tell(memory, HEAP, [(HEAP + at, usable) for at in range(0, len(memory), BLOCK_BYTES)])
-    return [asked.signature(told.found[label - 1]) if label else None for label in told.labels]
-
-
 def test_a_block_is_what_its_number_says(world: CensusTarget) -> None:
     """The four letters as a number of the machine; nothing without them, elsewhere than at the start, or in a block that is too small."""
     order = cast(Any, world.target.byte_order)
     view, zone = (int.from_bytes(letters, "big").to_bytes(4, order) for letters in (b"View", b"ZONE"))
     assert RECOGNISERS[0].is_here(world)
-    assert named(world, [view, zone, b"\2\3\4\5", b"\0" * 8 + view]) == [
+    assert name_blocks(RECOGNISERS[0], world, [view, zone, b"\2\3\4\5", b"\0" * 8 + view]) == [
         Signature("dns_view ('View')", "bind", EXACT), Signature("dns_zone ('ZONE')", "bind", EXACT), None, None,
     ]  # fmt: skip
-    assert named(world, [view], LEAST_BYTES - 1) == [None]
+    assert name_blocks(RECOGNISERS[0], world, [view], LEAST_BYTES - 1) == [None]
