@@ -209,7 +209,7 @@ def make_client_options(command_line: Optional[str]) -> str:
 
 
 def add_client_options(text: str, options: str) -> str:
-    """Put the options behind each name of a client."""
+    """Put the options after each name of a client."""
     return _CLIENT.sub(lambda client: client[0] + options, text) if options else text
 
 

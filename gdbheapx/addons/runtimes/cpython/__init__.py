@@ -224,8 +224,8 @@ def _make_python_process(world: CensusTarget) -> PythonProcess:
     values = python.values(world)
     python.types.rename(separate_names(values))
     if any(py_type.name.startswith(objects.UNNAMED) for py_type in python.types.all.values()):
-        found = interpreter.find_interpreter(values, root.memory)
-        modules = dict(interpreter.list_python_modules(values, found)) if found is not None else {}
+        interpreters = interpreter.find_interpreters(values, root.memory)
+        modules = {name: module for each in interpreters[::-1] for name, module in interpreter.list_python_modules(values, each)}
         python.types.rename(name_static_types(values, modules))
     return python
 

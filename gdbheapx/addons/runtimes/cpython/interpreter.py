@@ -1,4 +1,4 @@
-"""The main interpreter, its threads and sys.modules, found by what they are: no symbol is read.
+"""The interpreters, their threads and sys.modules, found by what they are: no symbol is read.
 
 A thread's state names its interpreter in its third word (struct _ts: prev, next, interp; 3.8 to 3.14), and the interpreter has the newest
 thread's state. Up to 3.10 both are blocks of malloc's; since 3.11 the first of each lies in _PyRuntime. sys.modules is the dict in
@@ -6,8 +6,8 @@ the interpreter (PyInterpreterState.modules, since 3.12 .imports.modules) whose 
 """
 
 from array import array
-from itertools import islice
-from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
+from itertools import chain, islice
+from typing import Collection, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from gdbheapx.addons.runtimes.cpython.objects import DICT, GC_HEAD, LOW_HALF, TYPE, WORD, PySegment, PyValues
 from gdbheapx.analysis.addon_answers import Collector, CollectorState
@@ -19,6 +19,8 @@ INTERPRETER = 16
 MOST_INTERPRETER_BYTES = 1 << 19
 MOST_LOOKED_AT_BYTES = 1 << 15
 """Of what may be an interpreter, for the state of its newest thread."""
+MOST_LOOKED_AT = 64
+"""Words that may lead to one more interpreter."""
 MOST_THREADS = 1 << 14
 THREAD_WORDS = 48
 """Of a thread's state: pthread_self() is among them (struct _ts.thread_id)."""
@@ -90,6 +92,11 @@ class _Data:
         data = self._values.world.read(address, size_bytes)
         return array("Q", self._values.world.target.words_in(data))
 
+    def in_front_of(self, pointers: Collection[int]) -> Iterator[int]:
+        """Yield each word that is in front of one of these."""
+        for _, words in self.segments:
+            yield from (before for before, word in zip(words, words[1:]) if word in pointers)
+
     def pointers(self) -> Iterator[int]:
         """Yield words that may be addresses, each once; none of them leads into private data of files."""
         seen = {word for _, words in self.segments for word in words if LOWEST <= word < HIGHEST and not word % WORD}
@@ -100,23 +107,49 @@ class _Data:
                 yield word
 
 
-def find_interpreter(values: PyValues, memory: Sequence[PySegment]) -> Optional[Interpreter]:
-    """Return the interpreter that has sys.modules, or None if none can be read. Of possible thread states only one that names a thread of
-    the C library is believed.
+def find_interpreters(values: PyValues, memory: Sequence[PySegment]) -> List[Interpreter]:
+    """Return the interpreters that have sys.modules, first the oldest that has a thread of the C library: of possible thread states only one
+    that names such a thread is believed, unless there is none.
     """
     data = _Data(values, memory)
     pointers = {thread.thread_pointer for thread in values.world.target.threads()} - {None, 0}
     modules: Dict[int, int] = {}
-    likely: Optional[Interpreter] = None
-    for state, interpreter in _find_thread_states(data):
+    readable: Dict[int, Interpreter] = {}
+    sure: Dict[int, Interpreter] = {}
+    for state, interpreter in chain(_find_thread_states(data), _find_further(data, readable)):
         if interpreter not in modules:
             modules[interpreter] = _find_sys_modules(values, data, interpreter)
-        if not modules[interpreter]:
+        if not modules[interpreter] or interpreter in sure:
             continue
-        if not pointers.isdisjoint(data.words(state, THREAD_WORDS) or ()):
-            return Interpreter(interpreter, _list_threads(data, state, interpreter), modules[interpreter])
-        likely = likely or Interpreter(interpreter, _list_threads(data, state, interpreter), modules[interpreter])
-    return likely
+        threads = _list_threads(data, state, interpreter)
+        readable[interpreter] = Interpreter(interpreter, threads, modules[interpreter])
+        if any(not pointers.isdisjoint(data.words(thread, THREAD_WORDS) or ()) for thread in threads):
+            sure[interpreter] = readable[interpreter]
+    believed = list(sure.values()) or list(readable.values())[:1]
+    return sorted(believed, key=lambda each: len(_list_older(data, each.address, readable)))
+
+
+def _list_older(data: _Data, interpreter: int, others: Collection[int]) -> List[int]:
+    """Return those of the known interpreters that `next` of this one leads to."""
+    words = data.up_to(interpreter, MOST_LOOKED_AT_BYTES)
+    return [other for other in others if other != interpreter and other in words]
+
+
+def _find_further(data: _Data, others: Collection[int]) -> Iterator[Tuple[int, int]]:
+    """Yield such pairs of interpreters of which no thread runs code: of the newest, which _PyRuntime has in front of the main one (struct
+    pyinterpreters: head, main), and up to 3.12 of those that the first word of each leads to (`next`).
+    """
+    left, passed = list(islice(data.in_front_of(others), MOST_LOOKED_AT)), {0}
+    while left and len(passed) < MOST_LOOKED_AT:
+        interpreter = left.pop()
+        if interpreter in passed:
+            continue
+        passed.add(interpreter)
+        words = data.up_to(interpreter, MOST_LOOKED_AT_BYTES)
+        state = next((word for word in words if _is_pair(data, word, interpreter)), None)
+        if state is not None:
+            left += words[:1]
+            yield state, interpreter
 
 
 def read_collector(values: PyValues, memory: Sequence[PySegment], found: Interpreter) -> Tuple[Collector, int]:

@@ -104,8 +104,10 @@ class PyNamer(objects.PyMasks):
 
     def __init__(self, values: objects.PyValues, memory: Sequence[objects.PySegment]) -> None:
         self._memory = memory
-        self._interpreter = interpreter.find_interpreter(values, memory)
-        self._modules = list(interpreter.list_python_modules(values, self._interpreter)) if self._interpreter is not None else []
+        self._interpreters = interpreter.find_interpreters(values, memory)
+        self._interpreter = next(iter(self._interpreters), None)
+        """The main one."""
+        self._modules = [module for each in self._interpreters for module in interpreter.list_python_modules(values, each)]
         super().__init__(values, [values.word(module + MODULE_DICT) for _, module in self._modules])
         self._shared_keys: Dict[int, Sequence[Optional[str]]] = {}
         """What instances of a class call their values, by where its keys are."""
@@ -113,9 +115,6 @@ class PyNamer(objects.PyMasks):
 
     def starts(self) -> Iterator[Start]:
         """Yield modules, then variables of frames."""
-        found = self._interpreter
-        if found is None:
-            return
         for name, module in self._modules:
             yield Start(module, (_module_step(name, module),))
         yield from self._static_classes()
@@ -123,7 +122,8 @@ class PyNamer(objects.PyMasks):
             state = self._values.word(module + self._values.layout.module_state) if self._values.is_named(module, "module") else 0
             if state:
                 yield Start(state, (_module_step(name, module), PathStep(steps.FIELD, OF_STATE, TargetAddress(state))))
-        yield from islice((start for state in found.threads for start in self._list_locals(state, self._format_thread(state))), MOST_STARTS)
+        threads = [state for each in self._interpreters for state in each.threads]
+        yield from islice((start for state in threads for start in self._list_locals(state, self._format_thread(state))), MOST_STARTS)
 
     def owns_nothing(self) -> Iterator[int]:
         """Yield the runtime's own variables, its interpreter and its threads: they cache methods and names without counting references
@@ -131,9 +131,9 @@ class PyNamer(objects.PyMasks):
         """
         home = find_module_at(self._values.world.target, self._values.types.root.type)
         yield from (start for start, _ in self._memory if find_module_at(self._values.world.target, start) == home)
-        if self._interpreter is not None:
-            yield from (self._interpreter.address, *self._interpreter.threads)
-            for state in self._interpreter.threads:
+        for each in self._interpreters:
+            yield from (each.address, *each.threads)
+            for state in each.threads:
                 yield from self._frames.chunks(state)
                 yield from self._frames.objects(state)
 
