@@ -197,11 +197,10 @@ class JemallocContext(NamedTuple):
                 view = arena.read()
             except UnreadableMemory:
                 return None
-            kept = [view.count_pages(state) for state in (*UNUSED_STATES, *(["pinned"] if "pinned" in self.list_unused_states() else []))]
-            for count in (view.count_active_pages(), *kept):
-                if count is None:
-                    return None
-                total += count * self.geometry.page_bytes
+            kept = add_values([view.count_pages(state) for state in ("active", *self.list_unused_states()) if state != "retained"])
+            if kept is None:
+                return None
+            total += kept * self.geometry.page_bytes
         return total if listed else None
 
     def sum_writable_bytes(self) -> int:
@@ -284,10 +283,8 @@ class JemallocContext(NamedTuple):
     def read_arena_memory(self, view: "ArenaView", base: Optional[LayoutView]) -> Dict[str, Optional[int]]:
         """Read bytes of an arena by its own counters: `base`, `internal`, `mapped`, `resident` without the HPA (arena_stats_merge)."""
         allocated, resident, mapped = (base.get(name) if base is not None else None for name in ("allocated", "resident", "mapped"))
-        states = ("dirty", "muzzy") if resident_counts_muzzy(self.jemalloc.version) else ("dirty",)
-        pages = [view.count_active_pages(), *(view.count_pages(state) for state in states)]
-        pinned = view.count_pages("pinned")
-        in_ram = add_values([*pages, *([pinned] if pinned is not None else [])])
+        states = ("active", "dirty", *(["muzzy"] if resident_counts_muzzy(self.jemalloc.version) else []))
+        in_ram = add_values([*map(view.count_pages, states), view.count_pages("pinned") or 0])
         in_ram_bytes = None if in_ram is None else in_ram * self.geometry.page_bytes
         return {
             "base": allocated,
@@ -346,16 +343,9 @@ class ArenaView(LayoutView):
     """arena_s as it was read, whatever its release calls what is in it."""
 
     def count_pages(self, state: str) -> Optional[int]:
-        """Pages in the arena's extents of a state (see EXTENT_STATES) by its own counters; None if this build has none.
-
-        extents_STATE.npages up to 5.2; from 5.3 the sum of both esets of pac.ecache_STATE.
-        """
+        """Pages in the arena's extents of a state, one of EXTENT_STATES or `active`, by its own counters; None if this build has none."""
         paths = find_page_counters(self.types, state)
         return sum(self[path] for path in paths) if paths else None
-
-    def count_active_pages(self) -> Optional[int]:
-        """nactive."""
-        return self.get(*ACTIVE_PATHS)
 
     def find_decay_path(self, state: str) -> str:
         """Path of the decay state for `dirty` or `muzzy` pages."""
@@ -413,7 +403,8 @@ class ArenaHandle(NamedTuple):
 
 
 def find_page_counters(types: TypeSet, state: str) -> Sequence[str]:
-    """The counters in arena_s that pages() adds up, also for `active`; none if this build has none."""
+    """The counters in arena_s that count_pages() adds up; none if this build has none. extents_STATE.npages up to 5.2, from 5.3 those of both
+    esets of pac.ecache_STATE."""
     if state == "active":
         active = types.first("arena_s", *ACTIVE_PATHS)
         return (active,) if active is not None else ()

@@ -125,10 +125,8 @@ def check_pages(
     if view.get("pa_shard.ever_used_hpa") or view.get("pa_shard.use_hpa") or (seen is not None and seen.other.extents):
         return  # the pages of the huge page allocator are in no list of extents; or some are on the way from one state to another
     there = {state: getattr(seen, state).bytes if seen is not None else 0 for state in PAGE_CODES}
-    counted = {state: view.count_pages(state) for state in context.list_unused_states()}
-    counted["active"] = view.count_active_pages()
-    for state, count in counted.items():
-        pages = there[state] // context.geometry.page_bytes
+    for state in ("active", *context.list_unused_states()):
+        count, pages = view.count_pages(state), there[state] // context.geometry.page_bytes
         if count not in (None, pages):
             what = "arena %d counts %d %s pages, its extents have %d" % (arena.index, count or 0, state, pages)
             findings.add(PAGE_CODES[state], arena.address, what, arena.index)
@@ -392,11 +390,8 @@ class OverrunSuspects:
     def of_cached(self, pointer: int) -> Optional[RuleSuspect]:
         """Return the suspect for the slot of a thread cache that holds this pointer."""
         if self._slots is None:
-            self._slots = {}
-            for cache in self._caches.caches:
-                stacks = sorted(cache.stacks, key=lambda stack: stack.start)
-                slots = [stack.start + number * self._context.geometry.word_bytes for stack in stacks for number in range(stack.count)]
-                self._slots.update(zip(cache.pointers, slots) if len(slots) == len(cache.pointers) else ())
+            slots = (cache.list_slots(self._context.geometry.word_bytes) for cache in self._caches.caches)
+            self._slots = {block: slot for own in slots for block, slot, _ in own}
         return self.of(self._slots.get(pointer))
 
     def _search_suspect(self, place: int) -> Optional[RuleSuspect]:
@@ -512,16 +507,8 @@ def _check_threads(context: JemallocContext, findings: JemallocFindings, arenas:
 
 def _check_classes(context: JemallocContext, findings: JemallocFindings, caches: JemallocCaches) -> None:
     """Check that each cached block has the size of its cache bin's class."""
-    geometry, classes = context.geometry, {}
-    for cache in caches.caches:
-        stacks = sorted(cache.stacks, key=lambda stack: stack.start)
-        if sum(stack.count for stack in stacks) != len(cache.pointers):
-            continue
-        place = 0
-        for stack in stacks:
-            for pointer in cache.pointers[place : place + stack.count]:
-                classes[pointer] = stack.szind
-            place += stack.count
+    geometry = context.geometry
+    classes = {block: szind for cache in caches.caches for block, _, szind in cache.list_slots(geometry.word_bytes)}
     if not classes or context.budget.expired():
         return
     for blocks in make_extent_walker(context).blocks(caches.pointers, BlockFilter(frozenset((api.BLOCK_CACHED,)))):

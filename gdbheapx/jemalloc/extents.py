@@ -418,13 +418,12 @@ def _read_counters(
         view = arena.read()
     except UnreadableMemory:
         return {}, {}
-    pages = {state: view.count_pages(state) for state in context.list_unused_states()}
-    pages["active"] = view.count_active_pages()
+    pages = {state: view.count_pages(state) for state in ("active", *context.list_unused_states())}
     decay = {"%s_decay" % state: view.read_decay_ms(state) for state in UNUSED_STATES}
     counted: Dict[str, Optional[int]] = {"threads": view.get("nthreads[0]"), **decay}
     if has_stats is False:
         own = sum(end - start for start, end in context.list_base_blocks(arena))
-        here = add_values(pages[state] for state in ("active", *UNUSED_STATES, "pinned") if state in pages)
+        here = add_values(count for state, count in pages.items() if state != "retained")
         counted["mapped"] = None if here is None else own + here * context.geometry.page_bytes
     else:
         memory = context.read_arena_memory(view, context.read_base(view))
@@ -633,10 +632,7 @@ def _make_block(context: JemallocContext, caches: JemallocCaches, extent: Locate
     names = {getattr(geometry.states, state): state for state in EXTENT_STATES}
     if extent.state != geometry.states.active or extent.szind >= len(geometry.size_classes):
         return Neighbour(TargetAddress(extent.begin), size, size, names.get(extent.state, "metadata"))
-    if geometry.size_from_extent and extent.szind >= geometry.nbins:
-        size -= geometry.large_pad_bytes
-    else:
-        size = geometry.size_classes[extent.szind]
+    size = _allocated_bytes(context, extent.szind, 1, size)
     place = bisect_left(caches.pointers, extent.address)
     is_cached = place < len(caches.pointers) and caches.pointers[place] == extent.address
     return Neighbour(TargetAddress(extent.address), size, size, "cached" if is_cached else "used")

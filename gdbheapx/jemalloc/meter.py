@@ -154,11 +154,12 @@ class JemallocMeter:
         sizes = geometry.size_classes[geometry.nbins :][: table.count]
         active = types.place(table.struct, "active_bytes")
         counters = [types.place(table.struct, name) for name in ("nmalloc", "ndalloc")] if active is None else [active]
-        offsets = [one.offset for one in counters if one is not None and one.size_bytes == WORD]
+        offsets = [counter.offset for counter in counters if counter is not None and counter.size_bytes == WORD]
         if len(offsets) < len(counters) or (active is None and geometry.size_from_extent):
             return None
         places = [(at + offset) // WORD for offset in offsets for at in range(0, table.size_bytes * len(sizes), table.size_bytes)]
-        return table.offset, table.size_bytes * len(sizes), places, [*sizes, *(-size for size in sizes)] if active is None else [1] * len(sizes)
+        each_bytes = [*sizes, *(-size for size in sizes)] if active is None else [1] * len(sizes)
+        return table.offset, table.size_bytes * len(sizes), places, each_bytes
 
     def _find_bins(self, arena: LayoutView) -> List[CounterSpan]:
         """Find the counters of regions in the arena's bins, which never move."""

@@ -200,7 +200,7 @@ def read_arena_stats(context: JemallocContext, arena: ArenaHandle, cached: Count
     figures["uptime_ns"] = None if now_ns is None or created is None else max(0, now_ns - created)
     figures["dss"] = name_enum_value("dss", view.get("dss_prec"))
     figures.update({"%s_decay_ms" % state: view.read_decay_ms(state) for state in UNUSED_STATES})
-    figures["pactive"] = view.count_active_pages()
+    figures["pactive"] = view.count_pages("active")
     figures["pdirty"] = None if dirty is None else dirty + count_hpa_dirty(view)  # from 5.3.1 with the dirty pages of the HPA
     figures["pmuzzy"] = view.count_pages("muzzy")
     figures.update({key: view.get("stats.pa_shard_stats.pac_stats." + path, "stats." + path) for key, path in PURGE_COUNTERS.items()})

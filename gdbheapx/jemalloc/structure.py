@@ -173,10 +173,7 @@ def _follow_rings(words: Iterable[int], link: int, read: Callable[[int, int], in
 
 def _follow_descriptors(types: TypeSet, arenas: Sequence[int], read: Callable[[int, int], int]) -> Iterator[int]:
     """Find the tsds around the descriptors of automatic caches, on the arenas' lists: after 5.3.1 there is no list of tsds. In builds
-    without statistics these are empty.
-
-    In builds without statistics these are empty.
-    """
+    without statistics these are empty."""
     head = types.place("arena_s", "cache_bin_array_descriptor_ql.qlh_first")
     link = types.place("cache_bin_array_descriptor_s", "link.qre_next")
     own = types.place("tsd_s", "tcache_slow.cache_bin_array_descriptor")

@@ -407,6 +407,12 @@ class JemallocCache(NamedTuple):
     pointers: "array[int]" = array("Q")
     """All blocks in it."""
 
+    def list_slots(self, word_bytes: int) -> List[Tuple[int, int, int]]:
+        """List (block, address of its slot, size class); none where a stack was not read whole."""
+        stacks = sorted(self.stacks, key=lambda stack: stack.start)
+        slots = [(stack.start + number * word_bytes, stack.szind) for stack in stacks for number in range(stack.count)]
+        return [(pointer, *slot) for pointer, slot in zip(self.pointers, slots)] if len(slots) == len(self.pointers) else []
+
 
 class _BinReader:
     """Reads the bins of caches by the constants of them all."""

@@ -1,16 +1,11 @@
-"""A process of jemalloc as bytes: arenas, tsds and thread caches of any release, with what must be read from them.
-
-The types of 5.2.1, 5.3.0 and 5.3.1 are those of the shipped packs. 5.0.1 and 5.1.0 are written down here after their sources (tsd.h,
-tcache_structs.h, arena_structs_b.h), reduced to the members that readers ask for: no real build of them was looked at.
-"""
+"""A process of jemalloc as bytes: arenas, tsds and thread caches of any release, with what must be read from them."""
 
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from gdbheapx.common.budget import Budget
 from gdbheapx.common.problems import Diagnostic, ProblemCode
-from gdbheapx.inferior.base import BytesSource, Mapping, Member, Module, StructType, Symbol, Target, Thread, ThreadLocal, TypeSet
+from gdbheapx.inferior.base import BytesSource, Mapping, Module, Symbol, Target, Thread, ThreadLocal, TypeSet
 from gdbheapx.jemalloc import layouts
-from gdbheapx.jemalloc import layouts as detection_geometry
 from gdbheapx.jemalloc.arenas import ArenaHandle, JemallocContext
 from gdbheapx.jemalloc.layouts import BinLayout, JemallocGeometry
 from gdbheapx.jemalloc.records import PublicNames
@@ -27,78 +22,10 @@ OLD = VERSIONS[:3]
 """Those with the ticker bug."""
 
 
-def size_classes() -> Tuple[int, ...]:
-    """sz_index2size_tab of a 64-bit build: four steps per doubling from 64 on."""
-    sizes = [8, 16, 32, 48, 64]
-    step = 16
-    while len(sizes) < NSIZES:
-        sizes += [sizes[-1] + step * i for i in (1, 2, 3, 4)]
-        step *= 2
-    return tuple(sizes[:NSIZES])
-
-
-# ---------------------------------------------------------------------------------------------------- types by hand
-
-BOOL, U8, I8, U32, I32, U64 = (1, "bool"), (1, "uint"), (1, "int"), (4, "uint"), (4, "int"), (8, "uint")
-POINTER = (8, "pointer")
-
-
-def place(structs: Dict[str, StructType], name: str, members: Sequence[Tuple[str, Any, int]]) -> None:
-    """Add a struct by the C rules of alignment: (member, a scalar or the name of a struct that was added before, count)."""
-    offset, widest, places = 0, 1, {}
-    for member, kind, count in members:
-        size, word = (structs[kind].size_bytes, "struct %s" % kind) if isinstance(kind, str) else kind
-        align = 8 if isinstance(kind, str) and size % 8 == 0 else min(size, 8) if not isinstance(kind, str) else 4
-        offset = -(-offset // align) * align
-        places[member] = Member(offset, size, count, word)
-        offset, widest = offset + size * count, max(widest, align)
-    structs[name] = StructType(-(-offset // widest) * widest, places)
-
-
-def old_types(version: layouts.Version) -> TypeSet:
-    """5.0.1 and 5.1.0."""
-    is_50 = version < (5, 1, 0)
-    made: Dict[str, StructType] = {}
-    place(made, "ticker_s", [("tick", I32, 1), ("nticks", I32, 1)])
-    place(made, "arena_tdata_s", [("decay_ticker", "ticker_s", 1)])
-    place(made, "nstime_t", [("ns", U64, 1)])
-    place(made, "link", [("qre_next", POINTER, 1), ("qre_prev", POINTER, 1)])
-    place(made, "head", [("qlh_first", POINTER, 1)])
-    place(made, "tstats", [("nrequests", U64, 1)])
-    bin_name = "tcache_bin_s" if is_50 else "cache_bin_s"
-    place(made, bin_name, [("low_water", I32, 1), ("ncached", U32 if is_50 else I32, 1), ("tstats", "tstats", 1), ("avail", POINTER, 1)])
-    place(made, "cache_bin_array_descriptor_s", [("link", "link", 1), ("bins_small", POINTER, 1), ("bins_large", POINTER, 1)])
-    small, large = ("tbins_small", "tbins_large") if is_50 else ("bins_small", "bins_large")
-    descriptor = [] if is_50 else [("cache_bin_array_descriptor", "cache_bin_array_descriptor_s", 1)]
-    head: List[Tuple[str, Any, int]] = [("prof_accumbytes", U64, 1), ("gc_ticker", "ticker_s", 1), (small, bin_name, NBINS), ("link", "link", 1), *descriptor]
-    place(made, "tcache_s", [*head, ("arena", POINTER, 1), ("next_gc_bin", U32, 1), ("lg_fill_div", U8, NBINS), (large, bin_name, NSIZES - NBINS)])
-    if is_50:
-        del made["cache_bin_array_descriptor_s"]
-    place(made, "tcaches_s", [("tcache", POINTER, 1)])
-    place(made, "rtree_ctx_s", [("cache", U64, 48)])
-    offset_state = [] if is_50 else [("offset_state", U64, 1)]
-    flags: List[Tuple[str, Any, int]] = [("state", U8, 1), ("tcache_enabled", BOOL, 1), ("arenas_tdata_bypass", BOOL, 1), ("reentrancy_level", I8, 1)]
-    counters = [("narenas_tdata", U32, 1), *offset_state, ("thread_allocated", U64, 1), ("thread_deallocated", U64, 1), ("prof_tdata", POINTER, 1)]
-    pointers = [("rtree_ctx", "rtree_ctx_s", 1), ("iarena", POINTER, 1), ("arena", POINTER, 1), ("arenas_tdata", POINTER, 1), ("tcache", "tcache_s", 1)]
-    place(made, "tsd_s", [*flags, *counters, *pointers])
-    place(made, "arena_stats_decay_t", [("npurge", U64, 1), ("nmadvise", U64, 1), ("purged", U64, 1)])
-    place(made, "arena_stats_s", [("decay_dirty", "arena_stats_decay_t", 1), ("decay_muzzy", "arena_stats_decay_t", 1)])
-    times = [("interval", "nstime_t", 1), ("epoch", "nstime_t", 1), ("jitter_state", U64, 1), ("deadline", "nstime_t", 1), ("nunpurged", U64, 1)]
-    place(made, "arena_decay_s", [("purging", BOOL, 1), ("time_ms", (8, "int"), 1), *times, ("backlog", U64, 200)])
-    place(made, "extents_s", [("npages", U64, 1)])
-    place(made, "bin_stats", [("curslabs", U64, 1)])
-    bins = "arena_bin_s" if is_50 else "bin_s"
-    place(made, bins, [("slabcur", POINTER, 1), ("stats", "bin_stats", 1)])
-    lists = [("tcache_ql", "head", 1)] + ([] if is_50 else [("cache_bin_array_descriptor_ql", "head", 1)])
-    decays = [("decay_dirty", "arena_decay_s", 1), ("decay_muzzy", "arena_decay_s", 1), ("bins", bins, NBINS), ("create_time", "nstime_t", 1)]
-    place(made, "arena_s", [("nthreads", U32, 2), ("stats", "arena_stats_s", 1), *lists, ("extents_dirty", "extents_s", 1), ("extents_muzzy", "extents_s", 1), *decays])
-    return TypeSet(made, {}, {})
-
-
 def types_of(version: layouts.Version) -> TypeSet:
-    """The types of a release."""
+    """The types of a release: of 5.0.1 and 5.1.0 as their table has them, of the others as a pack of the same release."""
     if version < (5, 2, 0):
-        return old_types(version)
+        return next(table.types for table in layouts.read_struct_tables() if table.version == version)
     return next(one.types for one in pack.shipped_packs() if (one.version_text or "").startswith("%d.%d.%d-" % version))
 
 
@@ -235,10 +162,10 @@ class JemallocMemory:
         self.on_list: Dict[int, List[int]] = {}
 
     def _geometry(self, arenas: int) -> JemallocGeometry:
-        sizes = size_classes()
+        sizes = layouts.compute_size_classes(16)
         bins = tuple(BinLayout(size, 65536, 65536 // size, 1) for size in sizes[:NBINS])
         fields, states = layouts.make_ebits_fields(self.version, NSIZES, 512), layouts.read_extent_states(self.types, self.version)
-        shape = detection_geometry.RtreeShape(48, (18, 18), True)
+        shape = layouts.RtreeShape(48, (18, 18), True)
         return JemallocGeometry(8, True, 12, sizes, sizes[28:], bins, "extent_s", fields, states, 0, shape, 1, True, arenas, arenas, None, 4096, False)
 
     def report(self, code: ProblemCode, address: Optional[int], what: str, hint: Optional[str]) -> None:

@@ -1,4 +1,4 @@
-"""The decision table row by row, on records and on synthetic tsds of 5.0.1 and 5.1.0 (types by hand) and 5.2.1 (types of the pack).
+"""The decision table row by row, on records and on synthetic tsds of 5.0.1, 5.1.0 and 5.2.1.
 
 Files: jemalloc/decay.py.
 """

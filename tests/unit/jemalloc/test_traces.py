@@ -8,9 +8,9 @@ from typing import Dict, Iterator, List, Sequence, Tuple
 import pytest
 
 from gdbheapx.inferior.base import Module
-from gdbheapx.jemalloc import traces
+from gdbheapx.jemalloc import layouts, traces
 from gdbheapx.jemalloc.traces import TSD_IMAGES
-from tests.support.builders.jemalloc import LIBRARY, NBINS, FakeMemory, size_classes
+from tests.support.builders.jemalloc import LIBRARY, NBINS, FakeMemory
 
 PAGE = 4096
 BSS = 0x7F0000100000
@@ -59,7 +59,7 @@ class Traced(FakeMemory):
 def bins(page: int = PAGE, shards: int = 1, rows: int = NBINS, stride: int = 40) -> bytes:
     """bin_infos[]: every slab is as many pages as hold a whole number of regions."""
     found = b""
-    for size in size_classes()[:rows]:
+    for size in layouts.compute_size_classes(16)[:rows]:
         slab = next(size_ for size_ in range(page, 1 << 24, page) if size_ % size == 0)
         row = size.to_bytes(8, "little") + slab.to_bytes(8, "little") + (slab // size).to_bytes(4, "little") + shards.to_bytes(4, "little")
         found += (row + (slab // size).to_bytes(8, "little")).ljust(stride, b"\0")
