@@ -314,6 +314,8 @@ class InsideAnswer(NamedTuple):
     """Objects in cycles that wait for a collector, by a runtime that counts references; None: none, or it was not looked for."""
     fields: Sequence[HeldByField] = ()
     """What objects of a runtime with a collector hold, by class and field, the largest first."""
+    absent_bytes: int = 0
+    """Pages of large blocks in use that are not in RAM, or not in the core."""
 
 
 def is_much_leaked(inside: Optional[InsideAnswer], whole_bytes: int = 0) -> bool:
@@ -508,6 +510,7 @@ def _look_at_blocks(
         classes=census.rows[:MOST_ROWS],
         own_allocator=census.own_allocator,
         may_be_garbage=labels is not None and labels.paths is not None and labels.paths.has_garbage,
+        absent_bytes=watch.absent_bytes if watch is not None else 0,
     )
     if labels is not None:
         session.budget.progress.stage = "finding who keeps most"

@@ -28,7 +28,7 @@ from gdbheapx.common.units import (
     make_sentence,
     mark_sentence,
 )
-from gdbheapx.common.verdict import FRAGMENTED, GROWING, INCONCLUSIVE, KEPT, LEAKED, SMALL, HeapVerdict
+from gdbheapx.common.verdict import FRAGMENTED, GROWING, INCONCLUSIVE, KEPT, LEAKED, MATTERS, SMALL, HeapVerdict
 from gdbheapx.report import analysis_text, census_text, pages, reach_text, text
 from gdbheapx.report.text import make_printable, wrap_sentence
 
@@ -73,7 +73,7 @@ def format_overview(overview: Overview) -> Page:
             yield from _make_finding_page("Note: ", finding)
     if overview.inside is not None:
         yield ""
-        yield from _make_inside_page(overview.inside)
+        yield from _make_inside_page(overview.inside, overview.memory is not None and overview.memory.measure == "resident")
     for table in overview.runtimes or ():
         yield ""
         yield from _make_runtime_page(table, overview.memory is not None and overview.memory.measure == "resident")
@@ -187,8 +187,11 @@ def _make_verdict_page(judged: HeapVerdict) -> Page:
         yield from more
 
 
-def _make_inside_page(inside: InsideAnswer) -> Page:
+def _make_inside_page(inside: InsideAnswer, live: bool) -> Page:
     yield make_sentence("In use: %s in %s", SentenceSize(inside.used.bytes), count_noun(inside.used.blocks, "block"))
+    if MATTERS * inside.used.bytes < inside.absent_bytes:
+        where = "in RAM" if live else "in the core (never touched, or zeros)"
+        yield make_sentence("  %s of it are not %s; owners and types below count them", SentenceSize(inside.absent_bytes), where)
     if inside.leaked is not None and SMALL_PART * inside.leaked.bytes > inside.used.bytes:
         most, read = ("at most ", "that was read ") if inside.leaked_is_upper_bound else ("", "")
         blocks, is_one = count_noun(inside.leaked.blocks, "block"), inside.leaked.blocks == 1

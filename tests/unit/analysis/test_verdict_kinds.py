@@ -159,7 +159,7 @@ def seen(target: Recorded) -> Overview:
 
     discovery = SimpleNamespace(unused=list, unread=list, foreign_owner=lambda: None, inner=list, may_be_hidden=lambda: False)
     known = {"target": target, "kernel": FirstPages(target), "budget": Budget(), "discovery": discovery, "heaps": SimpleNamespace(all=list)}
-    session: Any = SimpleNamespace(**known, allocator_id=None, is_copied_whole=False, kept=lambda name, kind, make: make(), report=report)
+    session: Any = SimpleNamespace(**known, allocator_id=None, is_copied_whole=False, without_names=True, kept=lambda name, kind, make: make(), report=report)
     return make_overview(session)[0]
 
 
@@ -182,3 +182,13 @@ def test_a_small_process_without_an_allocator_gets_no_verdict() -> None:
     found = seen(Recorded([use(0x10000, 0x20000, resident=0x8000)]))
     assert (found.verdict.kind, found.verdict.code) == ("inconclusive", "no-allocator")
     assert "no allocator could be read" in text(found)
+
+
+@pytest.mark.parametrize("absent, says", [(49 * MB, "  49.0 MiB of it are not in RAM; owners and types below count them"), (5 * MB, None)])
+def test_blocks_that_nobody_wrote_to_are_in_no_share_of_rss(absent: int, says: Optional[str]) -> None:
+    """62 MiB in blocks of a process of 23 MiB: what of them takes no memory is said where their owners follow."""
+    found = seen(recorded("go-1.26-cgo-linux-6.18.smaps", modules=["/srv/service"], sections=[".gopclntab"]))
+    looked = inside.InsideAnswer(NativeSum(9, 62 * MB), NativeSum(0, 0), None, (), absent_bytes=absent)
+    lines = text(found._replace(inside=looked)).split("\n")
+    after = lines[lines.index("In use: 62.0 MiB in 9 blocks") + 1]
+    assert (after == says) is (says is not None)
