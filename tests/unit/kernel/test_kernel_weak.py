@@ -241,3 +241,25 @@ def test_the_second_look_goes_on_behind_what_it_finds(c_kernel: CKernel, count: 
         sums = graph.look_again([(DATA, DATA + 8)], None, ignorable_bits=ignorable)
         assert (sums[MASKED].blocks, sums[LEAKED].blocks, len(places)) == (count, 0, count)
         assert (graph.tagged_words >= 1) == told
+
+
+WAYS = {
+    MASKED: lambda address: pack_words([address | 0xABCD << 48, 0, 0]),
+    UNALIGNED: lambda address: bytes(3) + pack_words([address, 0]) + bytes(5),
+    MANGLED: lambda address: pack_words([mangled(address, 17), 0, 0]),
+}
+"""Of three words one weak pointer."""
+
+
+@pytest.mark.parametrize("second", WAYS)
+@pytest.mark.parametrize("first", WAYS)
+@pytest.mark.parametrize("found, behind", [(0, 1), (1, 0)])
+def test_a_block_behind_two_weak_pointers_is_held_by_the_weaker_one(c_kernel: CKernel, found: int, behind: int, first: int, second: int) -> None:
+    """Whichever of the two is in the root, and comes first in the heap: blocks that are found are read, whatever found them."""
+    places = [HEAP, HEAP + 64]
+    blocks = {places[found]: WAYS[second](places[behind]), places[behind]: bytes(24), HEAP + 128: bytes(24)}
+    world = lay_out(blocks, {DATA: WAYS[first](places[found])}, all_slots=False)
+    graph = build(c_kernel, world)
+    graph.mark(roots_from(graph, world))
+    graph.look_again([(DATA, DATA + 24)], (GUARD, 17))
+    assert [graph.evidence(node) for node in (found, behind, 2)] == [first, max(first, second), LEAKED]
