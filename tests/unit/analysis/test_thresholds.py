@@ -5,7 +5,8 @@ Files: common/verdict.py.
 
 import inspect
 import re
-from typing import Callable, Dict, NamedTuple, Sequence
+from pathlib import Path
+from typing import Callable, Dict, List, NamedTuple, Sequence
 
 import pytest
 
@@ -88,3 +89,30 @@ def test_every_threshold_has_a_case() -> None:
     """Every constant of that part of verdict.py."""
     block = inspect.getsource(verdict).partition("# ---- thresholds")[2].partition("# ---- kinds")[0]
     assert set(EDGES) == {name for line in re.findall(r"^([A-Z][A-Z0-9_, ]+) = ", block, re.M) for name in line.split(", ")}
+
+
+PARTS = {2: "half", 3: "a third", 4: "a quarter"}
+TIMES = {2: "twice"}
+KEPT = [PARTS[100 // verdict.KEPT_PERCENT], PARTS[verdict.MUCH_KEPT_PARTS], "%d MiB" % (verdict.MUCH_BYTES / MB)]
+LEAST = ["%d MiB" % (size / MB) for size in (verdict.SMALL_BYTES, verdict.LITTLE_BYTES)]
+FIGURES: Dict[str, List[List[str]]] = {
+    codes.SMALL_HEAP: [LEAST, LEAST[:1], LEAST[1:]],
+    codes.IN_USE: [["%d %%" % (100 * verdict.IN_USE_SHARE)]],
+    codes.FREED_AND_HELD: [KEPT],
+    codes.FREE_BETWEEN: [KEPT],
+    codes.UNUSED_PAGES: [KEPT],
+    codes.FREE_REGIONS: [KEPT, [PARTS[verdict.SPREAD_PARTS], TIMES[verdict.SPREAD_RATIO]]],
+    codes.GIVEN_BACK_IN_RAM: [[PARTS[verdict.HUGE_SHARE]]],
+    codes.BLOCKLESS: [[PARTS[verdict.HUGE_SHARE]]],
+    codes.LEAKED: [["2 GiB", "64 MiB", "%d %%" % verdict.LEAKED_PERCENT, LEAST[0], "%d MiB" % (verdict.WORTH_BYTES / MB)]],
+}
+"""By code, as docs/reference/verdicts.md has them in the conditions of its rows."""
+
+
+def test_the_page_has_these_figures() -> None:
+    """Of each rule of each allocator; a row without any refers to another one."""
+    page = (Path(__file__).parents[3] / "docs" / "reference" / "verdicts.md").read_text()
+    rows = re.findall(r"^\| `[\w-]+` \| `([\w-]+)`[^|]* \| (.+?) \|", page, re.M)
+    figures = [(code, re.findall(r"\d+ (?:%|[MG]iB)|\bhalf\b|\ba (?:third|quarter|fifth|tenth)\b|\btwice\b", condition)) for code, condition in rows]
+    assert not [(code, found) for code, found in figures if found and found not in FIGURES.get(code, ())]
+    assert {code for code, found in figures if found} == set(FIGURES)
