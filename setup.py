@@ -168,7 +168,7 @@ setup(
     python_requires=">=3.9",
     packages=[*find_packages(HERE, include=["gdbheapx", "gdbheapx.*"]), "gdbheapx.commands"],
     package_dir={"gdbheapx": "gdbheapx", "gdbheapx.commands": "commands"},
-    package_data={"gdbheapx": ["py.typed"], "gdbheapx.kernel": ["*/*.c", "*/*.h"], "gdbheapx.addons.allocators": ["*/*.c", "*/*.h"], "gdbheapx.addons.runtimes": ["*/*.c", "*/*.h"], "gdbheapx.addons.labs": ["*/*.c", "*/*.h"], "gdbheapx.packs": ["*.json", "*.options", "*.structs", "LICENSES.md"], "gdbheapx.addons.views.html": ["*.html", "*.css"], "gdbheapx.addons.monitor.watch": ["*.html"]},
+    package_data={"gdbheapx": ["py.typed"], "gdbheapx.kernel": ["*/*.c", "*/*.h"], "gdbheapx.addons.allocators": ["*/*.c", "*/*.h"], "gdbheapx.addons.runtimes": ["*/*.c", "*/*.h"], "gdbheapx.addons.labs": ["*/*.c", "*/*.h"], "gdbheapx.addons.views": ["*/*.c", "*/*.h"], "gdbheapx.packs": ["*.json", "*.options", "*.structs", "LICENSES.md"], "gdbheapx.addons.views.html": ["*.html", "*.css"], "gdbheapx.addons.monitor.watch": ["*.html"]},
     # Below the prefix: /usr, or a venv. An editable install leaves them out.
     data_files=[(os.path.dirname(path), [path]) for path in SHARED if os.path.exists(os.path.join(HERE, path))],
     entry_points={"console_scripts": ["gdbheapx = gdbheapx.__main__:main"]},

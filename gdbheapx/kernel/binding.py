@@ -15,7 +15,6 @@ if TYPE_CHECKING:  # few commands ask for any of these
     from gdbheapx.kernel.blocks.pages import MapShape, NativeHeapMap, PinLabels, Pins, PinShape
     from gdbheapx.kernel.blocks.signatures import NumberSet, SignatureRow, Signer
     from gdbheapx.kernel.blocks.slots import Pools
-    from gdbheapx.kernel.blocks.stream import CsvRows, CsvWords
     from gdbheapx.kernel.common.copy import Copy
 
 __all__ = ["CKernel", "Unusable", "open_kernel"]
@@ -92,9 +91,3 @@ class CKernel(Kernel):
         from gdbheapx.kernel.blocks.pages import NativeHeapMap
 
         return NativeHeapMap(self.library, self.open(source), shape, ranges, pages, budget)
-
-    def csv(self, words: "CsvWords") -> "CsvRows":
-        """Make a writer of blocks as rows of comma-separated values."""
-        from gdbheapx.kernel.blocks.stream import CsvRows
-
-        return CsvRows(self.library, words)

@@ -20,6 +20,7 @@ from array import array
 from bisect import bisect_right
 from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
+from gdbheapx.addons.views.query.csv_rows import clean_name
 from gdbheapx.allocators.session import Session
 from gdbheapx.analysis.census import find, owned
 from gdbheapx.analysis.census.owned import CodeImage, OwnerFrame, OwnerStack
@@ -28,7 +29,6 @@ from gdbheapx.common import problems
 from gdbheapx.common.hints import hint_command
 from gdbheapx.common.units import count_noun, format_number
 from gdbheapx.kernel.blocks.graph import EXACT_SLOT, NO_SLOT
-from gdbheapx.report.encodings import clean_name
 
 KINDS = (
     ("objects", "count", "blocks"),

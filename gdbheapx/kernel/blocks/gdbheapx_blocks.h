@@ -179,7 +179,6 @@ struct slot_sums {
 struct block_source;
 struct containers;
 struct copies;
-struct csv_words;
 struct fill;
 struct gathering;
 struct graph;
@@ -223,8 +222,6 @@ int64_t heapx_copies_found(const struct copies *copies, uint64_t *sums, uint64_t
 
 /* ---- stream.py ---- */
 
-int64_t heapx_csv_rows(const uint64_t *addresses, const uint64_t *usable, const uint8_t *classes, const uint8_t *kinds,
-    const uint32_t *arenas, const uint32_t *labels, uint64_t count, const struct csv_words *words, char *out);
 
 /* ---- graph_queries.py ---- */
 

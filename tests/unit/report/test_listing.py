@@ -1,23 +1,20 @@
-"""Listings of chunks, files of all blocks, JSON of an answer and pandas frames: the same rows in each form.
+"""Listings of chunks, JSON of an answer and pandas frames: the same rows in each form.
 
 Files: command/__init__.py, report/encodings.py, common/model.py.
 """
 
 import json
 import json as standard
-from array import array
 from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Tuple
 
 import pytest
 
-from gdbheapx import kernel
 from gdbheapx.command import JsonLines, TextStyle
 from gdbheapx.common import hints
 from gdbheapx.common.model import StepSentence, TargetAddress
 from gdbheapx.kernel.blocks.stream import (
     CLASS_CACHED,
     CLASS_FREE,
-    CLASS_OVERHEAD,
     CLASS_USED,
     NO_ARENA,
     BlockShape,
@@ -106,50 +103,6 @@ def test_text_says_how_many_more_there_are() -> None:
     assert lines[1].split() == ["0x0000000000001010", "0x0000000000001000", "32", "24", "used", "0"] and hints.strip_targets(lines[3]) == "... 4 more chunks: --limit 6"
     whole = list(pages.answer_chunks([Glibc(), Jemalloc()], EVERYTHING).text(style))
     assert len(whole) == 7 and whole[4].split()[-1] == "-" and whole[5].split()[1] == "-"
-
-
-class CsvInfo(NamedTuple):
-    """Its id."""
-
-    id: str = "glibc"
-
-
-class Heap(NamedTuple):
-    """Two batches: three blocks, and a mapped one."""
-
-    info: CsvInfo = CsvInfo()
-    shape: BlockShape = BlockShape(("used", "free", "mmapped"), (8, 8, 16), 16)
-
-    def blocks(self) -> Iterator[NativeBlocks]:
-        """By address."""
-        yield make_blocks([(0x1010, 24, CLASS_OVERHEAD, 0, 0), (0x1030, 56, CLASS_FREE, 1, 0), (0x1070, 40, CLASS_USED, 0, 0)])
-        yield make_blocks([(0x7010, 4080, CLASS_USED, 2, NO_ARENA)])
-
-
-def test_every_block_is_a_row() -> None:
-    """The size is the allocator's own; a block of no arena has an empty cell."""
-    assert "".join(encodings.format_csv(kernel.load_native_library(), [Heap()])).splitlines() == [
-        "address,size_bytes,usable_bytes,class,status,arena,allocator",
-        "0x1010,32,24,overhead,used,0,glibc",
-        "0x1030,64,56,free,free,0,glibc",
-        "0x1070,48,40,used,used,0,glibc",
-        "0x7010,4096,4080,used,mmapped,,glibc",
-    ]
-
-
-@pytest.mark.parametrize("addresses, labels", [([0x1070, 0x7010], [2, 1]), ([0x1000, 0x1070, 0x3000, 0x7010], [1, 2, 2, 1])])
-def test_names_are_found_by_address(addresses: List[int], labels: List[int]) -> None:
-    """Whether or not other blocks with a name lie between."""
-    signed = encodings.BlockSignatures(array("Q", addresses), array("I", labels), ["=cmd", "Session"])
-    lines = "".join(encodings.format_signed_csv(kernel.load_native_library(), list(encodings.read_used_blocks([Heap()])), signed)).splitlines()
-    assert lines[1:] == ["0x1070,48,40,used,used,0,glibc,Session", "0x7010,4096,4080,used,mmapped,,glibc,'=cmd"]
-
-
-def test_a_block_without_a_name_has_none() -> None:
-    """It is in use all the same."""
-    signed = encodings.BlockSignatures(array("Q", [0x7010]), array("I", [1]), ["Session"])
-    lines = "".join(encodings.format_signed_csv(kernel.load_native_library(), list(encodings.read_used_blocks([Heap()])), signed)).splitlines()
-    assert lines[1:] == ["0x1070,48,40,used,used,0,glibc,", "0x7010,4096,4080,used,mmapped,,glibc,Session"]
 
 
 class Row(NamedTuple):

@@ -67,8 +67,8 @@ def check_export_options(session: Session, options: Options) -> None:
 def answer_export(session: Session, options: Options) -> CommandAnswer:
     """The command `export`."""
     from gdbheapx.addons.views import export
+    from gdbheapx.addons.views.query import csv_rows
     from gdbheapx.analysis.census import find, owned
-    from gdbheapx.report import encodings
 
     if options.format in (None, "jeprof"):
         return _answer_jeprof(session, options)
@@ -96,7 +96,7 @@ def answer_export(session: Session, options: Options) -> CommandAnswer:
         sampled = session.heaps.one_with_capability("profile").capabilities["profile"]()
         stacks, period = owned.of_calls(sampled.stacks()), sampled.sample_bytes
     if options.format == "folded":
-        lines = list(encodings.format_folded(stacks))
+        lines = list(csv_rows.format_folded(stacks))
         return CommandAnswer(lambda: {"stacks": stacks}, lambda style: lines, read=True, document=True)
 
     def make_profile_text() -> List[str]:
@@ -140,9 +140,9 @@ def _answer_perfetto(session: Session, options: Options) -> CommandAnswer:
 
 def _answer_csv(session: Session, options: Options) -> CommandAnswer:
     """Blocks are handed on while they are read; what they are is known only when all were."""
+    from gdbheapx.addons.views.query import csv_rows
     from gdbheapx.analysis.census import find
     from gdbheapx.analysis.reachability import heap_graph
-    from gdbheapx.report import encodings
 
     if options.json:
         raise HeapxError("--json cannot be used with csv", "`%s` lists all blocks as JSON" % hint_command("chunks --json"), code=USAGE)
@@ -154,14 +154,14 @@ def _answer_csv(session: Session, options: Options) -> CommandAnswer:
                 "snapshots contain only used blocks, if any", "use --of census; or ask the process or its core", code=NOT_IN_SNAPSHOT
             )
         kept = find.label_blocks(session, lambda graph: None)
-        return CommandAnswer(dict, lambda style: encodings.format_kept_csv(kept), read=True, document=True, pieces=True)
+        return CommandAnswer(dict, lambda style: csv_rows.format_kept_csv(kept), read=True, document=True, pieces=True)
     heaps = session.heaps.all()
     if options.of != "census":
-        return CommandAnswer(dict, lambda style: encodings.format_csv(session.kernel, heaps), document=True, pieces=True)
+        return CommandAnswer(dict, lambda style: csv_rows.format_csv(session.kernel, heaps), document=True, pieces=True)
     heap_graph.check_owners_fit(session)
-    used: List[encodings.UsedBlocks] = []
-    told = find.label_blocks(session, lambda graph: used.extend(encodings.read_used_blocks(heaps)), contents=True)
-    signed = encodings.read_block_signatures(told)
+    used: List[csv_rows.UsedBlocks] = []
+    told = find.label_blocks(session, lambda graph: used.extend(csv_rows.read_used_blocks(heaps)), contents=True)
+    signed = csv_rows.read_block_signatures(told)
     return CommandAnswer(
-        dict, lambda style: encodings.format_signed_csv(session.kernel, used, signed), read=True, document=True, pieces=True
+        dict, lambda style: csv_rows.format_signed_csv(session.kernel, used, signed), read=True, document=True, pieces=True
     )

@@ -416,7 +416,7 @@ class Explorer(App[None]):
 
     def _write_csv(self, shown: Shown, path: str) -> None:
         """A cell that a spreadsheet would run begins with a quote."""
-        from gdbheapx.report.encodings import CELL_FORMULA
+        from gdbheapx.addons.views.query.csv_rows import CELL_FORMULA
 
         try:
             text = io.StringIO(newline="")

@@ -13,6 +13,7 @@ from types import FrameType
 from typing import Any, Callable, Dict, Iterator, List, NoReturn, Optional, Sequence, Tuple
 
 from gdbheapx.addons.views.query import engine, table_rows
+from gdbheapx.addons.views.query.csv_rows import CELL_FORMULA, clean_name
 from gdbheapx.addons.views.query.table_rows import Asked, LookRequest, find_table_rows
 from gdbheapx.api import Rows
 from gdbheapx.app import worker
@@ -27,7 +28,7 @@ from gdbheapx.common.errors import HeapxError, Interrupted, UsageError
 from gdbheapx.common.hints import hint_command
 from gdbheapx.common.units import count_noun
 from gdbheapx.report import text
-from gdbheapx.report.encodings import CELL_FORMULA, clean_name, encode_json, make_jsonable
+from gdbheapx.report.encodings import encode_json, make_jsonable
 
 __all__ = ("ask", "find_table_rows", "make")
 ANSWERED = (0, 3, 4)

@@ -12,11 +12,11 @@ import time
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from gdbheapx.addons.views.query import table_rows
+from gdbheapx.addons.views.query.csv_rows import COLUMNS
+from gdbheapx.addons.views.query.csv_rows import SIGNATURE as SIGNED
 from gdbheapx.common.errors import HeapxError, UsageError
 from gdbheapx.common.hints import hint_command
 from gdbheapx.common.problems import CANNOT_WRITE, CUT, MISSING_PACKAGE, QUERY_FAILED
-from gdbheapx.kernel.blocks.stream import COLUMNS
-from gdbheapx.kernel.blocks.stream import SIGNATURE as SIGNED
 
 MEMORY, DISK, THREADS = "512MB", "1GB", 4
 """What DuckDB may take; beyond MEMORY it writes up to DISK to the private folder. Each thread has buffers of its own."""

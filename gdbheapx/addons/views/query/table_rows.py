@@ -6,6 +6,7 @@ import typing
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 from gdbheapx import allocators, command
+from gdbheapx.addons.views.query import csv_rows
 from gdbheapx.allocators.records import OfAllocator
 from gdbheapx.allocators.session import Session
 from gdbheapx.analysis.census.find import CensusRow
@@ -19,7 +20,6 @@ from gdbheapx.common import columns
 from gdbheapx.common.errors import HeapxError
 from gdbheapx.common.model import TargetAddress, ThreadCache
 from gdbheapx.common.problems import CANNOT_WRITE, NO_ANSWER, NOT_IN_SNAPSHOT, OUT_OF_MEMORY
-from gdbheapx.report import encodings
 from gdbheapx.snapshot.record import ELSEWHERE, RecordingSession
 
 ADDRESS, NUMBER, TEXT, SHARE, FLAG, NUMBERS = "UBIGINT", "BIGINT", "VARCHAR", "DOUBLE", "BOOLEAN", "BIGINT[]"
@@ -313,7 +313,7 @@ def make_table_cells(table: QueryTable, row: Any) -> List[Any]:
         if isinstance(value, (list, tuple)) and column.type != NUMBERS:  # samples: the first
             value = value[0] if value else None
         if column.type == TEXT and value is not None:
-            value = encodings.clean_name(str(value))
+            value = csv_rows.clean_name(str(value))
         row_cells.append(int(value) if isinstance(value, TargetAddress) else value)
     return row_cells
 
@@ -388,14 +388,14 @@ def _write_blocks(session: Session, asked: LookRequest) -> Callable[[], None]:
     heaps = session.heaps.all()
     if asked.signed is not None or asked.held is not None:
         heap_graph.check_owners_fit(session)
-    used: List[encodings.UsedBlocks] = [(heap, []) for heap in heaps]
+    used: List[csv_rows.UsedBlocks] = [(heap, []) for heap in heaps]
 
     def each_piece() -> Iterator[bytes]:
         for heap, batches in used:
-            writer = session.kernel.csv(encodings.make_csv_words(heap, for_engines=True))
+            writer = csv_rows.CsvRows(session.kernel.library, csv_rows.make_csv_words(heap, for_engines=True))
             for blocks in heap.blocks():
                 yield writer.rows(blocks)
-                chosen = encodings.select_in_use(blocks) if asked.signed is not None else None
+                chosen = csv_rows.select_in_use(blocks) if asked.signed is not None else None
                 if chosen is not None and len(chosen.addresses):
                     batches.append(chosen)
 
@@ -403,8 +403,8 @@ def _write_blocks(session: Session, asked: LookRequest) -> Callable[[], None]:
 
     def write_signatures() -> None:
         assert asked.signed is not None
-        signed = encodings.read_block_signatures(census.label_blocks(session, lambda graph: None, contents=True))
-        pieces = encodings.format_signed_csv(session.kernel, used, signed, for_engines=True)
+        signed = csv_rows.read_block_signatures(census.label_blocks(session, lambda graph: None, contents=True))
+        pieces = csv_rows.format_signed_csv(session.kernel, used, signed, for_engines=True)
         next(pieces)  # the heading
         write_rows(asked.signed, (piece.encode("utf-8") for piece in pieces))
 
@@ -420,7 +420,7 @@ def _held_blocks(session: Session, asked: LookRequest) -> None:
     _need_blocks(session)
     found = owned.find_owned_blocks(session, HELD_BLOCKS in asked.tables)
     session.budget.progress.stage = "naming blocks"
-    pieces = encodings.format_held_rows(found, MOST_PATHS if asked.with_paths else 0, lambda: heap_graph.check_time(session))
+    pieces = csv_rows.format_held_rows(found, MOST_PATHS if asked.with_paths else 0, lambda: heap_graph.check_time(session))
     write_rows(asked.held, (piece.encode("utf-8") for piece in pieces))
 
 
@@ -432,7 +432,7 @@ def _kept_blocks(session: Session, asked: LookRequest) -> None:
     told = session.shared(census.TOLD)
     for descriptor, with_names in ((asked.rows, False), (asked.signed, True)):
         if descriptor is not None:
-            write_rows(descriptor, (piece.encode("utf-8") for piece in encodings.format_kept_rows(told, True, with_names)))
+            write_rows(descriptor, (piece.encode("utf-8") for piece in csv_rows.format_kept_rows(told, True, with_names)))
 
 
 def write_rows(descriptor: int, pieces: Iterable[bytes]) -> None:

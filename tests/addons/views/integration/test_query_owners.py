@@ -1,6 +1,6 @@
 """Who holds each block, in SQL: the same owners, bytes and paths as `owners`, `census --by owner` and `refs` have.
 
-Files: addons/views/query/table_rows.py, analysis/census/owned.py, report/encodings.py.
+Files: addons/views/query/table_rows.py, analysis/census/owned.py, addons/views/query/csv_rows.py.
 """
 
 import random
@@ -10,11 +10,10 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import pytest
 
-from gdbheapx.addons.views.query import table_rows
+from gdbheapx.addons.views.query import csv_rows, table_rows
 from gdbheapx.allocators.session import Session
 from gdbheapx.analysis.census import block
 from gdbheapx.inferior.target import open_elf_target
-from gdbheapx.report import encodings
 from tests.support.jemallocs import preloads
 from tests.support.processes import Lasting, Process, Stage, by_turns
 from tests.support.tool import heapx
@@ -113,12 +112,12 @@ def test_paths_are_those_of_refs(lasting: Lasting, core: str, way: str) -> None:
         place = graph.reach.graph.find(address)
         path = graph.paths.of(place[0]) if graph.paths is not None and place is not None else None
         lacking += told[address] is None and path is not None and sizes[address] > least
-        assert told[address] in (None, encodings.clean_name(path.text) if path is not None else None)
+        assert told[address] in (None, csv_rows.clean_name(path.text) if path is not None else None)
     assert 20 * lacking <= len(chosen)
     assert with_path
     for address in chosen[:1] + chosen[-1:]:
         shown = heapx(target, "refs", hex(address), "--json").data["path"]
-        assert told[address] in (None, encodings.clean_name(shown) if shown is not None else None)
+        assert told[address] in (None, csv_rows.clean_name(shown) if shown is not None else None)
 
 
 def test_paths_only_where_they_are_wanted(lasting: Lasting, live: str) -> None:
@@ -144,7 +143,7 @@ def test_paths_have_limits(lasting: Lasting, core: str, monkeypatch: pytest.Monk
     found = owned.find_owned_blocks(session, True)
 
     def told(most_paths: int) -> List[Tuple[int, str]]:
-        lines = "".join(encodings.format_held_rows(found, most_paths, lambda: None)).splitlines()
+        lines = "".join(csv_rows.format_held_rows(found, most_paths, lambda: None)).splitlines()
         return [(int(line.split(",")[1]), line.rpartition(",")[2]) for line in lines]
 
     every = told(1 << 40)
@@ -152,7 +151,7 @@ def test_paths_have_limits(lasting: Lasting, core: str, monkeypatch: pytest.Monk
     some = [size for size, path in told(2100) if path]
     assert 1900 < len(some) <= 2100 and min(some) >= largest[-1]
     assert not [path for _, path in told(0) if path]
-    monkeypatch.setattr(encodings, "MOST_PATHS_LETTERS", 1000)
+    monkeypatch.setattr(csv_rows, "MOST_PATHS_LETTERS", 1000)
     assert 0 < sum(len(path) for _, path in told(1 << 40)) < 2000
 
 

@@ -11,9 +11,9 @@ from typing import Iterator, List, Optional, Sequence
 import pytest
 
 from gdbheapx.addons.views import export as pprof
+from gdbheapx.addons.views.query import csv_rows
 from gdbheapx.analysis.census import owned
 from gdbheapx.analysis.census.owned import NO_PATH, SMALL_FRAME, CodeImage, FlameFrame, OwnerFrame, OwnerPaths, OwnerStack
-from gdbheapx.report import encodings
 from tests.support import profiles
 from tests.support.hostile import HOSTILE
 from tests.support.programs import need
@@ -21,7 +21,7 @@ from tests.support.programs import need
 pytestmark = pytest.mark.once  # no memory, and nothing of the machine
 
 def lines(stacks: List[OwnerStack]) -> List[str]:
-    return list(encodings.format_folded(stacks))
+    return list(csv_rows.format_folded(stacks))
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -36,8 +36,8 @@ def test_a_hostile_name_is_one_frame(name: str) -> None:
 
 def test_escapes_have_the_byte() -> None:
     """`;` and a byte that is no UTF-8 can be told from what is shown."""
-    assert encodings.format_folded_frame("a;b") == "a\\x3bb" and encodings.format_folded_frame(b"\xff".decode("utf-8", "surrogateescape")) == "\\xff"
-    assert encodings.format_folded_frame("size 12") == "size\\x2012"
+    assert csv_rows.format_folded_frame("a;b") == "a\\x3bb" and csv_rows.format_folded_frame(b"\xff".decode("utf-8", "surrogateescape")) == "\\xff"
+    assert csv_rows.format_folded_frame("size 12") == "size\\x2012"
 
 
 def test_inferno_draws_hostile_names() -> None:

@@ -13,10 +13,10 @@ from typing import Any, Callable, Dict, List
 import pytest
 
 from gdbheapx.addons.views.query import engine
+from gdbheapx.addons.views.query.csv_rows import COLUMNS
 from gdbheapx.addons.views.query.table_rows import NOT_COUNTED, Asked
 from gdbheapx.command import TextStyle
 from gdbheapx.common.errors import HeapxError, UsageError
-from gdbheapx.kernel.blocks.stream import COLUMNS
 from tests.support.paths import ROOT
 
 pytest.importorskip("duckdb", reason="duckdb is not installed")
