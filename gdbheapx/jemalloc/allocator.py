@@ -32,7 +32,15 @@ from gdbheapx.jemalloc.options import counts_stats, list_checks, read_conditions
 from gdbheapx.jemalloc.records import JemallocArena, JemallocBin, JemallocConditions, JemallocHugePages, TickerReport
 from gdbheapx.jemalloc.symbols import Jemalloc
 from gdbheapx.jemalloc.text import sum_arena_rows
-from gdbheapx.jemalloc.threads import JemallocCaches, Tsds, count_cached_bytes, make_cache_rows, read_jemalloc_caches, read_tsds
+from gdbheapx.jemalloc.threads import (
+    JemallocCaches,
+    Tsds,
+    count_cached_bytes,
+    limit_cached_bytes,
+    make_cache_rows,
+    read_jemalloc_caches,
+    read_tsds,
+)
 from gdbheapx.kernel.blocks.stream import CLASS_OVERHEAD, EVERYTHING, BlockFilter, BlockShape, BlockStream, NativeBlocks, make_blocks
 from gdbheapx.kernel.jemalloc import records as kernel_api
 
@@ -52,8 +60,6 @@ if TYPE_CHECKING:
 WORDS = ("used", "cached", "free", "dirty", "muzzy", "retained", "metadata", "metadata", "pinned")
 """The contract's word for each BLOCK_ number. Extents in transition count as metadata, as the blocks of each arena's base."""
 SHAPE = BlockShape(WORDS, (0,) * len(WORDS), None, in_size_classes=True, keeps_freed_content=True, unreturned_kinds={3, 4, 8})
-MOST_SMALL, MOST_LARGE, LARGE_CLASSES_BYTES = 200, 20, (16 + 20 + 24 + 28 + 32) << 10
-"""Of one thread's cache: blocks of each small and each large class, and the large classes that it keeps (up to tcache_max, 32 KiB)."""
 
 
 class JemallocMalloc(AllocatorInstance):
@@ -136,14 +142,12 @@ class JemallocMalloc(AllocatorInstance):
         from gdbheapx.jemalloc.records import JemallocFacts
 
         known = self.info, self.arenas(), self.totals(), self.histogram(), self.claims(), self.bins(), self.conditions(), self.tickers()
-        done, threads = self.survey(), len(self.context.target.threads())
-        # by jemalloc's default limits: TCACHE_NSLOTS_SMALL_MAX, TCACHE_NSLOTS_LARGE
-        small_bytes = sum(min(MOST_SMALL, 2 * info.nregs) * info.reg_size_bytes for info in self.context.geometry.bins)
+        done = self.survey()
         return JemallocFacts(
             *known,
             is_whole=bool(done.summary.done) and not done.summary.unreadable_bytes,
             bases=sorted(block for arena in self.arena_list() for block in self.context.list_base_blocks(arena)),
-            most_cached_bytes=threads * (small_bytes + MOST_LARGE * LARGE_CLASSES_BYTES) if threads else None,
+            most_cached_bytes=limit_cached_bytes(self.context),
             unused_ranges=self._unused_ranges,
             huge=self._merge_huge_pages(),
             absent=sum_absent(done),

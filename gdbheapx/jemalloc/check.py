@@ -444,6 +444,10 @@ def check_heap(
     by_index = {row.arena: row for row in walked.arenas}
     guards = [context.variable(name) for name in GUARD_OPTIONS if "edata_s" in context.types.structs]
     may_guard = any(guards) or (context.symbols.by_structure and None in guards)
+    most = walked.summary.extents + walked.summary.unassociated_extents
+    if not is_whole:
+        most = context.sum_writable_bytes() // context.types.size_bytes(context.geometry.extent_struct)
+    lists = ExtentLists(context, findings, most)
     # if most leaf elements disagree, their meaning is unknown
     active = sum(arena.active.extents for arena in walked.arenas)
     is_known = walked.detail_counts[api.EXTENT_LEAF] <= max(1, active // 2)
@@ -461,22 +465,10 @@ def check_heap(
             if is_whole and has_stats:
                 check_bins(context, findings, arena, view, seen)
             check_metadata(context, findings, arena, has_stats)
+            lists.add(arena, view)
         except UnreadableMemory as problem:
             rest(codes.ARENA_UNREADABLE, problem.address, "cannot read arena %d completely" % arena.index, "not every rule was checked")
-    most = walked.summary.extents + walked.summary.unassociated_extents
-    if not is_whole:
-        most = context.sum_writable_bytes() // context.types.size_bytes(context.geometry.extent_struct)
-    lists, lost = ExtentLists(context, findings, most), []
-    for arena in arenas:
-        if context.budget.expired():
-            break
-        try:
-            lists.add(arena, arena.read())
-        except UnreadableMemory as problem:
-            lost.append((problem.address, "cannot read the lists of arena %d completely" % arena.index))
     lists.compare(has_stats)
-    for address, what in lost:
-        rest(codes.ARENA_UNREADABLE, address, what, "not every rule was checked")
     _check_threads(context, findings, arenas, tsds)
     check_rtree_caches(context, findings, tsds)
     _check_classes(context, findings, caches)

@@ -110,12 +110,8 @@ class JemallocMeter:
                 self._checked[address] = index
             if address:
                 arenas.append((index, address))
-        if len(self._checked) > len(arenas):  # destroyed arenas are forgotten with all that was known of them
-            there = {address for _, address in arenas}
-            self._checked = {address: index for address, index in self._checked.items() if address in there}
-            self._spans = {address: spans for address, spans in self._spans.items() if address in there}
-            self._reach = {address: reach for address, reach in self._reach.items() if address in there}
-            self._sums = {key: known for key, known in self._sums.items() if key[0] in there}
+        if len(self._checked) > len(arenas):  # one was destroyed: what is in its place may be another
+            self._checked, self._spans, self._reach, self._sums = {}, {}, {}, {}
         return arenas
 
     def _sum_allocated(self, arena: LayoutView, data: bytes) -> Optional[int]:

@@ -3,7 +3,7 @@
 from array import array
 from collections import Counter
 from functools import partial
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.common.errors import UnreadableMemory
 from gdbheapx.common.hints import hint_command
@@ -531,7 +531,7 @@ def read_jemalloc_caches(
     on_lists, lists_complete = find_listed_caches(context, listed)
     lists_complete = lists_complete and (bool(on_lists) if has_stats is None else has_stats)
     explicit = read_explicit_caches(context)
-    own = {address: record for record in tsds.records for address in _find_own_cache(context, record)}
+    own = _find_own_caches(context, tsds)
     places = {address: JemallocCache(address, arena.index, own.get(address), explicit.get(address)) for address, arena in on_lists}
     for address, record in own.items():
         if address not in places:
@@ -561,11 +561,11 @@ def read_jemalloc_caches(
     return JemallocCaches(caches, context.kernel.in_order(all_pointers), complete)
 
 
-def _find_own_cache(context: JemallocContext, record: Tsd) -> Iterator[int]:
-    """Find the cache in a tsd, if it is in use."""
+def _find_own_caches(context: JemallocContext, tsds: Tsds) -> Dict[int, Tsd]:
+    """Address of the cache in each tsd where it is in use -> that tsd."""
     place = context.types.place("tsd_s", "tcache")
-    if place is not None and record.is_nominal and record.tcache_enabled and record.tcache_arena and record.address is not None:
-        yield record.address + place.offset
+    using = [one for one in tsds.records if one.is_nominal and one.tcache_enabled and one.tcache_arena and one.address is not None]
+    return {(one.address or 0) + place.offset: one for one in using} if place is not None else {}
 
 
 def _read_pointers(context: JemallocContext, stacks: Sequence[CacheStack]) -> "array[int]":
@@ -623,6 +623,27 @@ def _make_cache_row(context: JemallocContext, cache: JemallocCache) -> ThreadCac
         bins=bins,
         explicit=cache.explicit,
     )
+
+
+LARGEST_CACHED = ("tcache_maxclass", "global_do_not_change_tcache_maxclass", "opt_tcache_max")
+"""Variables with the largest size class of each cache, up to 5.3.0, from 5.3.1, and found without symbols."""
+CACHE_SLOTS = (("opt_tcache_nslots_small_min", 20), ("opt_tcache_nslots_small_max", 200), ("opt_tcache_nslots_large", 20))
+"""Blocks of each size class, and the usual numbers: constants up to 5.2."""
+USUAL_LARGEST_BYTES = 32 << 10
+
+
+def limit_cached_bytes(context: JemallocContext) -> Optional[int]:
+    """Return the most bytes that all thread caches may hold by the options (tcache_ncached_max_compute), explicit caches included; None if
+    no thread is known."""
+    geometry, threads = context.geometry, len(context.target.threads())
+    largest = next((value for value in map(context.variable, LARGEST_CACHED) if value), USUAL_LARGEST_BYTES)
+    least, most, large = (context.variable(name, 4) or usual for name, usual in CACHE_SLOTS)
+    lg_factor = context.variable("opt_lg_tcache_nslots_mul", signed=True)
+    factor = 2.0 ** min(max(1 if lg_factor is None else lg_factor, -16), 16)
+    slots = [max(least, min(most, int(info.nregs * factor))) for info in geometry.bins]
+    sizes = [size for size in geometry.size_classes if size <= largest]
+    own_bytes = sum((count + count % 2) * size for count, size in zip([*slots, *[large] * len(sizes)], sizes))
+    return (threads + (context.variable("tcaches_past", 4) or 0)) * own_bytes if threads else None
 
 
 CountedCaches = Tuple[Optional[int], Optional[int]]

@@ -4,7 +4,10 @@ from typing import Any, Callable, List, Optional, Sequence, Set, Tuple
 
 import pytest
 
+from gdbheapx.jemalloc import threads
 from gdbheapx.jemalloc.extents import CACHED_DAMAGE, EXTENT_DAMAGE
+from gdbheapx.jemalloc.layouts import has_short_ncached_max
+from gdbheapx.jemalloc.symbols import read_words
 from gdbheapx.kernel.jemalloc import records as kernel_api
 from tests.support.damaged_jemalloc import COMMANDS, PAGE, Extent, Patient, arenas_of, rows_of, sums
 from tests.support.tool import Asked, heapx
@@ -185,6 +188,17 @@ def test_extent_structure_unreadable(patient: Patient) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------- thread caches
+
+
+def test_what_caches_hold_at_most(patient: Patient) -> None:
+    """The limits of each size class that jemalloc has, for every thread and every cache that the program made."""
+    context = patient.malloc.context
+    pointer, classes = context.variable("tcache_bin_info"), context.variable("nhbins", 4)
+    if not pointer or not classes:
+        pytest.skip("from 5.3.1 on each cache has limits of its own")
+    limits = read_words(context.target, pointer, classes, 2 if has_short_ncached_max(context.types) else 4)
+    caches = len(context.target.threads()) + (context.variable("tcaches_past", 4) or 0)
+    assert threads.limit_cached_bytes(context) == caches * sum(most * size for most, size in zip(limits, patient.geometry.size_classes))
 
 
 def stack_of(patient: Patient) -> Tuple[Any, Any]:

@@ -257,6 +257,20 @@ def test_tcache_bytes_with_many_large_classes(version: Any) -> None:
     assert found[1] == (world.geometry.size_classes[szind - NBINS], 0)
 
 
+def test_what_caches_hold_at_most() -> None:
+    """By the options: more and larger classes, and caches that belong to no thread."""
+    world, _ = one_thread((5, 3, 0), {})
+    usual = threads.limit_cached_bytes(world.context) or 0
+    world.variable("tcache_maxclass", 64 << 10)
+    large = (40 + 48 + 56 + 64) << 10
+    assert threads.limit_cached_bytes(world.context) == usual + 20 * large
+    world.variable("opt_tcache_nslots_large", 4, 4)
+    world.variable("tcaches_past", 2, 4)
+    assert threads.limit_cached_bytes(world.context) == 3 * (usual - 16 * ((16 + 20 + 24 + 28 + 32) << 10) + 4 * large)
+    world.memory.threads_known.clear()
+    assert threads.limit_cached_bytes(world.context) is None
+
+
 @pytest.mark.parametrize("version", BOTH)
 def test_stashed_blocks(version: Any) -> None:
     """Blocks that a build with UAF detection keeps back are in the cache, and counted apart."""
