@@ -1,9 +1,13 @@
 """Census of real programs: rows, how much of blocks is content, slabs of objects, and objects of C++ classes by their vtables.
 
-Files: analysis/census/block.py, analysis/census/registry.py, analysis/census/find.py, report/census_text.py, kernel/blocks/graph_queries.py.
+`census --by-text`: objects of a class by a text that they have, as the program has made them.
+
+Files: analysis/census/block.py, analysis/census/contents.py, analysis/census/find.py, analysis/census/registry.py,
+kernel/blocks/graph_queries.py, report/census_text.py.
 """
 
 import json
+import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
@@ -20,6 +24,7 @@ from tests.support import gcores
 from tests.support.censuses import Told, told, where
 from tests.support.interpreters import started
 from tests.support.jemallocs import library, preloads
+from tests.support.paths import PROGRAMS
 from tests.support.processes import Process, Stage, by_turns
 from tests.support.tool import alone, heapx
 
@@ -101,7 +106,6 @@ def test_without_room_for_a_graph(stage: Stage, core: str) -> None:
     assert less["used"] == whole["used"] and sum(row["blocks"] for row in less["rows"]) == less["used"]["blocks"]
     assert sum(row["blocks"] for row in less["rows"] if row["signature"] is None) > 4 * MANY
 
-
 SAME, TEXTS, NUMBERS, DENSE, BLANKS, PLACED, OTHERS = 1000, 300, 200, 100, 64, 2000, 400
 """See contents.c."""
 
@@ -160,7 +164,6 @@ def test_copies_refused(stage: Stage, core: str, folder: Path) -> None:
     assert (refused.code, refused.envelope["error"]["code"]) == (1, "out-of-memory")
     assert heapx(target, "census", "--copies", "--by", "module").code != 0
 
-
 PYTHON = r"""
 import json, sys
 class Rows(list): pass
@@ -181,6 +184,7 @@ with open(sys.argv[1] + "/truth", "w") as told:
 print("ready", flush=True)
 sys.stdin.read()
 """
+
 RUBY = r"""
 $a = Array.new(20000) { |number| "x" * (30 + number % 600) }
 $b = Array.new(3000) { |number| list = []; (4 + number % 90).times { list << nil }; list }
@@ -237,7 +241,6 @@ def test_ruby(stage: Stage, kind: str) -> None:
     elements = 8 * (20000 + 3000 + sum(4 + number % 90 for number in range(3000)))
     assert elements <= rows["elements"]["content_bytes"] <= elements + 100_000
 
-
 SLAB_BYTES = 65536
 CLASSES = ("ast::Call", "ast::Literal", "ast::Parm")
 
@@ -287,7 +290,6 @@ def test_no_array_is_a_slab(stage: Stage, kind: str, way: str, blocks: int) -> N
         assert {name: rows[name] for name in CLASSES} == {name: record[name] for name in CLASSES}
     else:
         assert rows["ast::Call[]"] >= blocks and not set(rows) & set(CLASSES)
-
 
 FIXED = {"at a fixed address": ("-no-pie", "-fno-pie"), "static, at a fixed address": ("-static", "-no-pie", "-fno-pie")}
 WAYS = {"movable": (), **FIXED, "static and movable": ("-static-pie",), "another linking": ("-Wl,-z,norelro",)}
@@ -368,3 +370,84 @@ def test_without_type_infos(stage: Stage, kind: str, way: str) -> None:
     every = told(PLAIN, **where(started_classes(stage, (*WAYS[way], "-fno-rtti")), kind))
     assert sorted(classes(every).values()) == [500, 1000, 32768]
     assert {one.sure for one in every if one.module == "census" and one.sure != PLACE} == {SHAPE}
+
+TEXTS_IN_PYTHON = r"""
+import sys
+class Task:
+    def __init__(self, number):
+        self.kind, self.key = ("zone", "resolver", "client")[0 if number % 10 else 1 if number % 100 else 2], "k%d" % number
+class Slots:
+    __slots__ = ("kind", "number")
+    def __init__(self, number): self.kind, self.number = "even" if number % 2 else "odd", number
+tasks = [Task(number) for number in range(3000)]
+slots = [Slots(number) for number in range(3000)]
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+TEXTS_IN_RUBY = (PROGRAMS / "tasks.rb").read_text()
+LONG = (PROGRAMS / "long_texts.c").read_text()
+
+
+def asked(target: List[str], like: str, *field: str) -> Any:
+    """The answer, and its rows by text."""
+    return heapx(target, "census", "--like", like, "--by-text", *field, "--json").data
+
+
+def rows(answer: Any) -> Dict[str, int]:
+    """Blocks by text."""
+    assert sum(row["blocks"] for row in answer["rows"]) == answer["looked_blocks"] == answer["blocks"]
+    return {row["text"]: row["blocks"] for row in answer["rows"]}
+
+
+def test_a_name_inside(stage: Stage, kind: str) -> None:
+    """Names in the structure, and those that it points to; found by themselves, by offset, or by one of the texts; escaped in the text."""
+    target = stage.start("tasks").target(kind)
+    names = {"zone": 5270, "resolver": 700, None: 30}
+    found = asked(target, "magic 'Task'", "+0x18")
+    assert rows(found) == names  # what is not printable is no text
+    assert rows(asked(target, "magic 'Task'", "zone")) == names
+    owners = asked(target, "magic 'Task'", "+0x28")
+    assert rows(owners) == {"view 0": 2000, "view 1": 2000, "view 2": 2000}
+    assert rows(asked(target, "magic 'Task'", "running")) == {"running long": 3000, "idle": 3000}
+    assert asked(target, "magic 'Task'")["field"] == "+0x28"  # three texts
+    fields = {row["field"]: row["texts"] for row in owners["fields"] if row["objects"] > 50}  # a number may look like a text
+    assert fields == {"+0x0": 1, "+0x18": 2, "+0x28": 3, "+0x34": 2, "+0x2a8": 2}
+    text = heapx(target, "census", "--like", "magic 'Task'", "--by-text", "+0x18").stdout.decode()
+    assert "6,000 objects" in text and '"zone"' in text and "(none)" in text
+    for arguments in (["--like", "magic 'Task'", "--by-text", "no such"], ["--by-text"], ["--like", "nobody", "--by-text"]):
+        refused = heapx(target, "census", *arguments)
+        assert refused.code in (1, 2) and refused.stderr.count("\n") == 1, refused.stderr
+
+
+def test_beginnings_of_long_texts(stage: Stage, kind: str, folder: Path) -> None:
+    """Texts without an end in what is shown, of several lines, too: none of them is `(none)`."""
+    (folder / "texts.c").write_text(LONG)
+    subprocess.run(["gcc", "-O1", "-o", str(folder / "texts"), str(folder / "texts.c")], check=True)
+    process = stage.spawn_ready([str(folder / "texts")])
+    shown = [("GET /index %d", '{   "id": %d')[number % 2] % number for number in range(6)]
+    found = rows(asked(process.target(kind), "elements of the list", "+0x0"))
+    counts = [sum(blocks for text, blocks in found.items() if text.startswith(begin)) for begin in shown]
+    assert None not in found and counts[:5] == [100] * 5 and counts[5] >= 99  # a register may still have the last one
+
+
+def test_objects_of_python_by_a_text(stage: Stage, kind: str) -> None:
+    """Attributes by name, in values, in a dict and in slots; without one that whose texts several objects have."""
+    target = started(stage, sys.executable, TEXTS_IN_PYTHON).target(kind)
+    kinds = {"zone": 2700, "resolver": 270, "client": 30}
+    assert rows(asked(target, "Task", "kind")) == kinds
+    found = asked(target, "Task")
+    assert found["field"] == "kind" and rows(found) == kinds and found["names"] == ["Task"]
+    assert len(rows(asked(target, "Task", "key"))) == 3000
+    assert rows(asked(target, "Slots", "kind")) == {"even": 1500, "odd": 1500}
+
+
+@pytest.mark.once  # of one release
+def test_objects_of_ruby_by_a_text(stage: Stage, kind: str) -> None:
+    """Instance variables, and members of a Struct."""
+    target = started(stage, "ruby", TEXTS_IN_RUBY).target(kind)
+    signatures = {row["signature"] for row in heapx(target, "census", "--json").data["rows"]}
+    if "Task" not in signatures:
+        pytest.skip("this release of Ruby is not one that is read")
+    assert rows(asked(target, "Task", "@kind")) == {"zone": 2700, "resolver": 300}
+    assert rows(asked(target, "Item")) == {"a": 1000, "b": 2000}

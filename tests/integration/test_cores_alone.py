@@ -1,24 +1,34 @@
 """Cores without the files of their machine, cores that were cut, cores that leave memory out: what is missing is said, nothing breaks.
 
-Files: analysis/checkup.py, inferior/source.py.
+What cannot be seen is unknown, in every answer that says it: a core without a program's variables, and a program with an allocator of its own.
+
+Cores as systemd-coredump and apport leave them: the same answers as from the core itself, and nothing is left behind.
+
+Files: analysis/checkup.py, analysis/inside.py, analysis/reachability/leaks.py, inferior/core_file.py, inferior/source.py,
+snapshot/diff.py.
 """
 
+import gzip
 import os
+import signal
 import struct
 import subprocess
 import time
+import zlib
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any, Dict, Iterator, List, Sequence, Tuple
 
 import pytest
 
 from gdbheapx.inferior.source import CoreSource
 from gdbheapx.inferior.target import ElfTarget, open_elf_target
 from tests.support import gcores
+from tests.support.builders.packed import PACKERS, pack
 from tests.support.busy import stretch
 from tests.support.glibc import check_identity
-from tests.support.processes import Stage
-from tests.support.tool import Outcome, alone, heapx, run, tool_command
+from tests.support.paths import GDB
+from tests.support.processes import Lasting, Process, Stage
+from tests.support.tool import TOOL_SECONDS, Outcome, alone, heapx, run, tool_command, tool_environment
 
 pytestmark = pytest.mark.image  # its kernel's and gdb's cores, its libc
 
@@ -254,3 +264,205 @@ def test_what_gdb_left_out_comes_from_the_files(stage: Stage, live: str) -> None
             assert data in (b"", file.read(64))
             found += bool(data)
     assert found >= 2  # the program's, libc's
+
+
+@pytest.fixture
+def lost(stage: Stage, core: str, folder: Path) -> Path:
+    """A core whose program header of the program's .bss has lost its type."""
+    path = stage.start("recorder", "3", "1000", "3").core()
+    target = open_elf_target(core=str(path))
+    end = target.writable_segments(target.modules()[0])[-1][2]
+    assert target.problems() == []
+    with open(path, "r+b") as file:
+        head = file.read(64)
+        table, count = struct.unpack_from("<Q", head, 32)[0], struct.unpack_from("<H", head, 56)[0]
+        for place in range(table, table + 56 * count, 56):
+            file.seek(place)
+            kind, _, _, start, _, _, size_bytes, _ = struct.unpack("<IIQQQQQQ", file.read(56))
+            if kind == 1 and start <= end - 1 < start + size_bytes:
+                file.seek(place)
+                file.write(struct.pack("<I", 0))
+    return path
+
+
+def test_leaks_are_unknown(lost: Path, folder: Path) -> None:
+    """leaks, owners, report: null in JSON, unknown in the text, exit code 4; --fail-on-leak does not say that all is well."""
+    target = ["--core", str(lost)]
+    answers = {words: alone(target, *words.split(), "--json") for words in ("leaks", "owners", "report", "leaks --fail-on-leak 1T", "leaks --fail-on-leak 1")}
+    assert {answer.code for answer in answers.values()} == {4}
+    data = {words: answer.envelope["data"] for words, answer in answers.items()}
+    assert data["leaks"]["classes"]["leaked"] == {"blocks": None, "bytes": None, "roots": None, "is_upper_bound": True} and data["leaks"]["groups"] == []
+    assert data["owners"]["leaked"] is None and (data["report"]["inside"] is None or data["report"]["inside"]["leaked"] is None)
+    for answer in answers.values():
+        assert {"roots-missing", "core-damaged"} <= {problem["code"] for problem in answer.envelope["problems"]}
+    assert b"Leaked: unknown" in alone(target, "leaks").stdout and b"leaked: unknown" in alone(target, "owners").stdout
+
+
+def test_a_snapshot_says_so_too(lost: Path, folder: Path) -> None:
+    """A snapshot of such a core, and what it is compared with."""
+    taken = str(folder / "lost.snap")
+    assert alone(["--core", str(lost)], "snapshot", taken).code == 4
+    leaks = alone(["--snapshot", taken], "leaks", "--json")
+    assert leaks.code == 4 and leaks.envelope["data"]["classes"]["leaked"]["bytes"] is None
+    assert heapx([], "diff", taken, taken, "--json").envelope["data"]["leaks"] is None
+
+
+@pytest.fixture
+def program(stage: Stage) -> Process:
+    """24 MB that no reader knows."""
+    return stage.start("own_arena")
+
+
+def target(process: Process, kind: str) -> List[str]:
+    """Live, its core, or a snapshot of it."""
+    if kind != "snapshot":
+        return process.target(kind)
+    path = str(process.folder / "snap")
+    assert heapx(process.target("live"), "snapshot", path).code == 4
+    return ["--snapshot", path]
+
+
+@pytest.mark.parametrize("kind", ["live", "core", "snapshot"])
+def test_zero_is_unknown(program: Process, kind: str) -> None:
+    """Exit code 4 and null, never "nothing"."""
+    options = target(program, kind)
+    for words in (["leaks", "--fail-on-leak", "1M"], ["owners"], ["census"], *([["check"]] if kind != "snapshot" else [])):
+        outcome = heapx(options, *words, "--json")
+        envelope = outcome.envelope
+        assert outcome.code == 4 and "memory-unread" in [problem["code"] for problem in envelope["problems"]], words
+        coverage = envelope["coverage"]
+        assert coverage["anonymous_bytes"] >= 24 << 20 and coverage["share_percent"] < 10, words
+        if words[0] == "leaks":
+            assert envelope["data"]["classes"]["leaked"]["bytes"] is None
+    assert b"Leaked: unknown (looked at " in heapx(options, "leaks").stdout
+
+
+def test_a_healthy_program_is_whole(stage: Stage, kind: str) -> None:
+    """Its answer has the field, and no null."""
+    outcome = heapx(stage.start("untouched").target(kind), "leaks", "--json")
+    assert outcome.envelope["coverage"]["read_bytes"] <= outcome.envelope["coverage"]["anonymous_bytes"]
+    assert outcome.code == 0 and outcome.envelope["data"]["classes"]["leaked"]["bytes"] == 0
+
+PACKED_RECORDER = ("recorder", "9", "1000", "3")
+WAYS = (("--gdb", "none"), ("--gdb", GDB))
+
+
+@pytest.fixture
+def packed(lasting: Lasting, core: str, folder: Path) -> "Tuple[Path, Path]":
+    """A core, and the same as .gz, under a name that does not say so."""
+    whole = lasting.of(core, Stage.start, *PACKED_RECORDER).core()
+    path = folder / "core.of-something"
+    path.write_bytes(pack(".gz", whole.read_bytes()))
+    return whole, path
+
+
+def one_line(outcome: Outcome) -> str:
+    """The error: exit code 1, one line."""
+    assert outcome.code == 1 and outcome.stderr.count("\n") == 1, (outcome.code, outcome.stderr)
+    return outcome.stderr
+
+
+@pytest.mark.parametrize("name", sorted(PACKERS))
+def test_the_same_answers(lasting: Lasting, core: str, folder: Path, name: str) -> None:
+    """Inside gdb and without; the core goes by the name that the user gave, and the folder of temporary files is empty afterwards."""
+    process = lasting.of(core, Stage.start, *PACKED_RECORDER)
+    whole = process.core()
+    path, temporary = folder / "core.of-something", folder / "temporary"
+    temporary.mkdir()
+    path.write_bytes(pack(name, whole.read_bytes()))
+    env = {"TMPDIR": str(temporary)}
+    for way in WAYS:
+        outcome = heapx([*way, "--core", str(path)], "arenas", "--json", env=env)
+        of_core = heapx([*way, "--core", str(whole)], "arenas", "--json")
+        check_identity(outcome.data)
+        assert outcome.data == of_core.data
+        assert outcome.envelope["target"] == {**of_core.envelope["target"], "core": str(path), "time": outcome.envelope["target"]["time"]}
+    assert list(temporary.iterdir()) == []
+
+
+def test_what_was_never_touched_is_not_counted(packed: "Tuple[Path, Path]") -> None:
+    """The holes of a core are lost when it is packed; a page of zeros counts as one of them, so `report` counts no more than before."""
+    whole, path = packed
+    reports = [alone(["--core", str(one)], "report", "--json").data for one in (whole, path)]
+    totals = [sum(part["dumped_bytes"] for part in one["split"]) for one in reports]
+    assert totals[0] * 0.75 < totals[1] <= totals[0] < whole.stat().st_size / 2
+
+
+@pytest.mark.parametrize("way", WAYS, ids=" ".join)
+def test_a_cut_file(packed: "Tuple[Path, Path]", way: Sequence[str]) -> None:
+    """What is there is read; the answer is partial, and doctor says what is missing."""
+    _, path = packed
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    outcome = heapx([*way, "--core", str(path)], "doctor", "--json")
+    told = [problem for problem in outcome.envelope["problems"] if problem["code"] == "core-truncated"]
+    assert outcome.code == 4 and len(told) == 2 and str(path) in told[0]["what"]
+
+
+@pytest.mark.parametrize("where", ["middle", "end"])
+def test_a_file_whose_check_sum_is_wrong(packed: "Tuple[Path, Path]", where: str) -> None:
+    """Damage that still unpacks is found by the check sum behind the data: everything is shown, and that it may be wrong. In the middle
+    of it even the headers may be lost."""
+    _, path = packed
+    data = bytearray(path.read_bytes())
+    changed = bytearray(data)
+    changed[-6] ^= 0x55  # the check sum itself
+    if where == "middle":  # a bit of a distance between zeros changes nothing
+        changed = next(one for one in damaged(data) if not same(data, one))
+    path.write_bytes(bytes(changed))
+    outcome = alone(["--core", str(path)], "doctor", "--json")
+    found = [one for one in outcome.envelope["problems"] if one["code"] == "core-truncated"]
+    assert (outcome.code == 4 and found) or (where == "middle" and outcome.code == 1)
+
+
+def damaged(data: bytearray) -> Iterator[bytearray]:
+    """The file with another byte of its second half changed each time."""
+    for at in range(len(data) // 2, len(data)):
+        yield data[:at] + bytes([data[at] ^ 0x55]) + data[at + 1 :]
+
+
+def same(data: bytearray, changed: bytearray) -> bool:
+    """Both unpack, to the same."""
+    try:
+        return gzip.decompress(bytes(changed)) == gzip.decompress(bytes(data))
+    except (OSError, EOFError, zlib.error):
+        return False
+
+
+@pytest.mark.parametrize("way", WAYS, ids=" ".join)
+def test_no_room(packed: "Tuple[Path, Path]", folder: Path, way: Sequence[str]) -> None:
+    """A limit on the size of files stands for a full disk: one line, with JSON an envelope too, and nothing is left."""
+    _, path = packed
+    temporary = folder / "temporary"
+    temporary.mkdir()
+    words = [*tool_command(), "--core", str(path), *way, "arenas", "--json"]
+    limited = ["sh", "-c", 'ulimit -f 2048; exec "$@"', "sh", *words]
+    outcome = run(limited, env={"TMPDIR": str(temporary)})
+    assert str(temporary) in one_line(outcome) and "TMPDIR" not in outcome.envelope["target"] and outcome.envelope["data"] is None
+    assert list(temporary.iterdir()) == []
+
+
+def test_a_folder_that_is_not_there(packed: "Tuple[Path, Path]") -> None:
+    """TMPDIR is named."""
+    assert "/nowhere" in one_line(alone(["--core", str(packed[1])], "arenas", env={"TMPDIR": "/nowhere"}))
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGKILL"])
+def test_a_signal_while_it_is_unpacked(stage: Stage, core: str, folder: Path, name: str) -> None:
+    """Nothing is left in the folder of temporary files, which had no name in it at any time."""
+    path, temporary = folder / "core.gz", folder / "temporary"
+    temporary.mkdir()
+    head = stage.start("untouched").core().read_bytes()[:4096]
+    os.mkfifo(folder / "slow")
+    path.write_bytes(pack(".gz", head + os.urandom(1 << 24)))
+    env = tool_environment({"TMPDIR": str(temporary), "PYTHONPATH": "%s:%s" % (folder, tool_environment()["PYTHONPATH"])})
+    (folder / "sitecustomize.py").write_text(
+        "import os\nput = os.pwrite\ndef slow(*given):\n    open(%r).read()\n    return put(*given)\nos.pwrite = slow\n" % str(folder / "slow")
+    )  # it waits where it would write
+    with subprocess.Popen([*tool_command(), "--core", str(path), "--gdb", "none", "arenas"], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as tool:
+        gate = os.open(folder / "slow", os.O_WRONLY)  # opens when the tool waits
+        assert list(temporary.iterdir()) == []
+        tool.send_signal(getattr(signal, name))
+        _, errors = tool.communicate(timeout=TOOL_SECONDS)
+        os.close(gate)
+    assert list(temporary.iterdir()) == [] and b"Traceback" not in errors
+    assert (tool.returncode, errors.count(b"\n")) == ((-signal.SIGKILL, 0) if name == "SIGKILL" else (1, 1))

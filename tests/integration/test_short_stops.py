@@ -1,13 +1,16 @@
 """Between stop and release nothing is opened, imported or looked up that could have been before; after it nothing of the process is read.
 
-Files: inferior/elf/link_map.py.
+What looks into blocks stops a process only to copy it, or says before the stop that there is no room for a copy.
+
+Files: app/stopping.py, inferior/elf/link_map.py.
 """
 
+import json
 import re
 import sys
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Callable, Iterator, List
+from typing import Any, Callable, Dict, Iterator, List
 
 import pytest
 
@@ -21,7 +24,8 @@ from gdbheapx.inferior.elf import file as elf
 from gdbheapx.inferior.elf import link_map
 from gdbheapx.inferior.live import source, stopper
 from tests.support.jemallocs import start
-from tests.support.processes import Lasting, Stage
+from tests.support.processes import Lasting, Process, Stage
+from tests.support.tool import alone
 
 pytestmark = pytest.mark.image  # what its Python imports when
 
@@ -55,12 +59,14 @@ COMMANDS = (
     "export --format csv",
     "export --format csv --of census",
 )
+
 PAIRS = [
     (command, program, ("text", "json")[(number + turn) % 2])
     for number, command in enumerate(COMMANDS)
     for turn, program in enumerate(("glibc", "jemalloc"))
 ]
 """Each command of each allocator and in each form; both allocators have both forms."""
+
 LOOKUPS = ((elf.ElfFile, "symbols"), (elf.ElfFile, "names_ending"), (elf.ElfFile, "names_starting"), (elf.ElfFile, "every_symbol"), (link_map.Loaded, "lookup"))
 """Every way into a symbol table."""
 
@@ -101,7 +107,6 @@ class Watch:
             return original(*arguments, **named)
 
         return noted
-
 
 WATCH: "List[Watch]" = []
 """One for the life of this interpreter: an audit hook cannot be taken away."""
@@ -187,3 +192,38 @@ def test_memory_beyond_a_mapping(lasting: Lasting, watch: Watch, live: str) -> N
 
     assert gdbheapx.open(pid=process.pid).look("over-the-end", stops.Reads.CENSUS, read_over_the_end).data == 100
     assert watch.seen == []
+
+LOOKS = ("leaks", "owners", "census", "pins", "check")
+NO_ROOM = {"GDBHEAPX_MEMORY": "24000000"}
+"""Enough for what each of these makes of a small heap, too little for a copy of it as well."""
+
+
+def looked(process: Process, live: str, words: str, env: Dict[str, str]) -> Any:
+    """The envelope, and the lines of errors, without those that say how far a look is that takes long."""
+    outcome = alone(process.target(live), words, "--json", "--max-stop", "10", env=env)
+    assert outcome.code in (0, 3), (outcome.stdout[-1500:], outcome.stderr)
+    return json.loads(outcome.stdout), [line for line in outcome.stderr.splitlines() if " so far" not in line]
+
+
+def codes(envelope: Any) -> List[str]:
+    """Of what it notes."""
+    return [one["code"] for one in envelope["problems"]]
+
+
+@pytest.mark.parametrize("words", LOOKS)
+def test_the_copy_answers_as_the_process(lasting: Lasting, live: str, words: str) -> None:
+    """Both ways see the same of a process that does nothing meanwhile; only the one without a copy says so, before the stop and in the answer."""
+    process = lasting.of(live, Stage.start, "recorder", "2", "50000", "5")
+    copied, nothing = looked(process, live, words, {})
+    stood, said = looked(process, live, words, NO_ROOM)
+    assert copied["data"] == stood["data"]
+    assert "not-copied" not in codes(copied) and not nothing
+    assert "not-copied" in codes(stood) and len(said) == 1 and "no room for a copy" in said[0]
+    assert stood["partial"] == copied["partial"]
+
+
+def test_totals_make_none(lasting: Lasting, live: str) -> None:
+    """`arenas` needs no room, and says nothing of it."""
+    process = lasting.of(live, Stage.start, "recorder", "2", "50000", "5")
+    told, said = looked(process, live, "arenas", NO_ROOM)
+    assert "not-copied" not in codes(told) and not said

@@ -1,22 +1,33 @@
-"""What surrounds the tool: signals, a gdb that dies, standard output, files that are none, environments, names that drive a terminal."""
+"""What surrounds the tool: signals, a gdb that dies, standard output, files that are none, environments, names that drive a terminal.
+
+What a terminal changes: tables are as wide as it is, headings are bold, whoever answers.
+
+`gdbinit --install`: one line in the user's start-up file of gdb, once; what else is there stays.
+
+Files: app/gdb_startup.py.
+"""
 
 import json
 import os
 import re
 import shutil
 import signal
+import stat
 import struct
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Iterator, List
+from typing import Any, Dict, Iterator, List, Tuple
 
 import pytest
 
+from gdbheapx.app import gdb_startup
 from gdbheapx.inferior.live import procfs
+from gdbheapx.report.text import wrap_sentence
 from tests.support.paths import GDB, GDBINIT
-from tests.support.processes import Builder, Lasting, Process, Stage
-from tests.support.tool import TOOL_SECONDS, heapx, run, tool_command, tool_environment
+from tests.support.processes import Builder, Lasting, Process, Stage, by_turns
+from tests.support.tool import TOOL_SECONDS, heapx, on_terminal, run, tool_command, tool_environment
+from tests.support.unchanged import EVERY
 from tests.support.victims import status, until
 
 pytestmark = pytest.mark.image  # its gdb, its Python and its terminal
@@ -213,7 +224,6 @@ def test_a_library_that_became_a_fifo(stage: Stage, core: str, builder: Builder,
     os.mkfifo(program)
     assert heapx(target, "arenas", "--json", seconds=60).envelope["data"]["arenas"]
 
-
 HEADS = {
     "big-endian": (5, "says big-endian but is written little-endian"),
     "32-bit": (4, "says 32-bit but is written 64-bit"),
@@ -317,3 +327,132 @@ def test_folders_that_are_not_there(stage: Stage, core: str, folder: Path) -> No
     assert none in one_line(heapx([*target, "--sysroot", none], "arenas"))
     outcome = heapx([*target, "--debug-dir", none], "arenas", "--json")
     assert outcome.code == 0 and [one["where"] for one in outcome.envelope["problems"]] == [none]
+
+WIDTHS = 80, 120, 200
+PLAIN = {"NO_COLOR": "1"}
+
+
+def table_lines(text: str) -> List[str]:
+    """The lines of tables: from a heading to what follows the rows, which have gaps of two spaces."""
+    return [line for line in text.splitlines() if "  " in line.strip()]
+
+
+@by_turns("width", WIDTHS)
+def test_tables_fit(lasting: Lasting, kind: str, width: int) -> None:
+    """`arenas`, `bins` and `tcache` on a terminal of 80, 120 and 200 columns; with --wide all columns are there."""
+    target = lasting.of(kind, Stage.start, *RECORDER).target(kind)
+    for command in ("arenas", "bins", "tcache"):
+        narrow = on_terminal(width, [*target, command], PLAIN)
+        assert max(map(len, narrow.splitlines())) <= width, narrow
+    wide = on_terminal(width, [*target, "arenas", "--wide"], PLAIN)
+    assert "overhead" in wide.splitlines()[0] and "Hidden" not in wide
+    assert ("Hidden: " in on_terminal(width, [*target, "arenas"])) == (max(map(len, wide.splitlines())) > width)
+
+SENTENCES = [words for words in EVERY if words.split()[0] not in ("doctor", "export", "malloc-info", "malloc-stats", "snapshot", "watch")]
+"""Commands whose text is for people alone; doctor asks gdb, see below."""
+
+
+def test_sentences_fit(lasting: Lasting, kind: str) -> None:
+    """No line of any command is longer than 80 columns, but for what cannot be broken; with --wide and in a pipe each sentence is one line."""
+    target = lasting.of(kind, Stage.start, *RECORDER).target(kind)
+    texts = {words: on_terminal(80, [*target, *words.split()], PLAIN) for words in SENTENCES}
+    longer = [line for text in texts.values() for line in text.splitlines() if len(line) > 80 and len(wrap_sentence(line, 80)) > 1]
+    assert not longer, longer
+    for text in (heapx(target, "report", env={"COLUMNS": "80"}).stdout.decode(), on_terminal(80, [*target, "report", "--wide"], PLAIN)):
+        assert any(len(line) > 80 and "  " not in line.strip() for line in text.splitlines()), text
+
+
+def test_colors(lasting: Lasting, core: str, tmp_path: Path) -> None:
+    """Headings are bold on a terminal; not with NO_COLOR, --color never, in a pipe, a file or JSON. --color always colours a pipe."""
+    words = [*lasting.of(core, Stage.start, *RECORDER).target(core), "arenas"]
+    assert on_terminal(100, words).startswith("\x1b[1marena ")
+    path = tmp_path / "answer"
+    on_terminal(100, [*words, "--color", "always", "-o", str(path)])
+    plain = [on_terminal(100, words, {"NO_COLOR": "1"}), on_terminal(100, [*words, "--color", "never"]), on_terminal(100, [*words, "--json"])]
+    assert not any("\x1b" in text for text in [*plain, path.read_text(), heapx(words[:2], "arenas").stdout.decode()])
+    assert heapx(words[:2], "arenas", "--color", "always", "--bytes").stdout.startswith(b"\x1b[1marena ")
+
+
+@pytest.mark.skipif(GDB is None, reason="no gdb")
+def test_inside_gdb(lasting: Lasting, kind: str) -> None:
+    """gdb has no standard output of the tool's own: the terminal's width reaches it all the same."""
+    target = lasting.of(kind, Stage.start, *RECORDER).target(kind)
+    assert GDB is not None
+    text = on_terminal(80, [*target, "--gdb", GDB, "arenas"], PLAIN)
+    assert max(map(len, text.splitlines())) <= 80 and "Hidden: " in text
+    lines = on_terminal(80, [*target, "doctor"], PLAIN).splitlines()
+    assert len(lines) > 8 and max(map(len, lines)) <= 80
+
+
+def test_pipes_and_files(lasting: Lasting, core: str, tmp_path: Path) -> None:
+    """Without a terminal a line has 120 characters, or COLUMNS; a file that is written from a terminal, too."""
+    target = lasting.of(core, Stage.start, *RECORDER).target(core)
+    piped = heapx(target, "arenas").stdout.decode()
+    assert 80 < max(map(len, table_lines(piped))) <= 120
+    narrow = heapx(target, "arenas", env={"COLUMNS": "80"}).stdout.decode()
+    assert max(map(len, table_lines(narrow))) <= 80
+    path = os.path.join(tmp_path, "answer")
+    on_terminal(60, [*target, "arenas", "-o", path])
+    with open(path) as file:
+        assert file.read() == piped
+
+
+def at_home(home: Path) -> Dict[str, str]:
+    """The environment of somebody with this home."""
+    return {"HOME": str(home), "XDG_CONFIG_HOME": ""}
+
+
+def asked(home: Path, *words: str) -> Tuple[int, str]:
+    """Exit code and what is said, without a terminal."""
+    done = subprocess.run(
+        [*tool_command(), "gdbinit", *words], capture_output=True, text=True, stdin=subprocess.DEVNULL, start_new_session=True, env={**tool_environment(), **at_home(home)}
+    )
+    assert done.returncode == 0 or done.stderr.count("\n") == 1, done.stderr
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_each_gdb_knows_heapx_then(tmp_path: Path) -> None:
+    """Until it is removed; the file that was there is byte for byte as before, with its permissions."""
+    path, own = tmp_path / ".gdbinit", b"set pagination off\n# no end of line \xff"
+    path.write_bytes(own)
+    path.chmod(0o640)
+
+    def knows() -> bool:
+        return b"heapx help [COMMAND]" in run([GDB, "-q", "-batch", "-ex", "help heapx"], env=at_home(tmp_path)).stdout
+
+    assert not knows()
+    assert asked(tmp_path, "--install", "--yes")[0] == 0 and knows()
+    assert path.read_bytes().startswith(own + b"\n") and stat.S_IMODE(path.stat().st_mode) == 0o640
+    written = path.read_bytes()
+    code, said = asked(tmp_path, "--install", "--yes")
+    assert code == 0 and "already" in said and path.read_bytes() == written
+    assert asked(tmp_path, "--remove", "--yes")[0] == 0 and path.read_bytes() == own + b"\n" and not knows()
+    assert "nothing to remove" in asked(tmp_path, "--remove", "--yes")[1]
+    assert [entry.name for entry in tmp_path.iterdir()] == [".gdbinit"]
+
+
+def test_which_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one that gdb reads: below .config where it is there, else ~/.gdbinit; a link is followed, a folder refused."""
+    (tmp_path / "dot").mkdir()
+    (tmp_path / "dot" / "files").write_text("set confirm off\n")
+    (tmp_path / ".gdbinit").symlink_to(tmp_path / "dot" / "files")
+    assert asked(tmp_path, "--install", "--yes")[0] == 0
+    assert (tmp_path / ".gdbinit").is_symlink() and b"source" in (tmp_path / "dot" / "files").read_bytes()
+    config = tmp_path / ".config" / "gdb" / "gdbinit"
+    config.parent.mkdir(parents=True)
+    config.write_text("")
+    assert asked(tmp_path, "--install", "--yes")[0] == 0 and b"source" in config.read_bytes()
+    config.unlink()
+    config.mkdir()
+    code, said = asked(tmp_path, "--install", "--yes")
+    assert code == 1 and str(config) in said
+
+
+def test_what_is_there_is_kept() -> None:
+    """A line for the same file is left, whoever wrote it; an older one of ours is replaced."""
+    path = os.fsencode(str(GDBINIT))
+    own = b"set a\nsource   %s  \nset b\n" % path
+    assert gdb_startup.with_startup_line(own, path) == own
+    older: Any = b"set a\n" + gdb_startup.MARK + b"\nsource /old/gdbinit.py\nset b\n"
+    assert gdb_startup.with_startup_line(older, path) == older.replace(b"/old/gdbinit.py", path)
+    assert gdb_startup.BLOCK.sub(b"", older) == b"set a\nset b\n"

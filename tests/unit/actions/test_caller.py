@@ -1,20 +1,26 @@
 """Calls in a process: within --max-stop either nothing was written or what was written is told; rounds of trim --every; which allocators are asked.
 
-Files: actions/calling.py, inferior/base.py, jemalloc/plan.py, allocators/plan.py, actions/call.py, actions/preflight.py.
+gdbheapx/actions/finisher.py: what is done with a thread that gdb has left in a call, by where it stands.
+
+Files: actions/call.py, actions/calling.py, actions/preflight.py, allocators/plan.py, inferior/base.py, jemalloc/plan.py.
 """
 
 import os
+import signal
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import pytest
 
-from gdbheapx.actions import call, calling, preflight
+from gdbheapx.actions import call, calling, finisher, preflight
 from gdbheapx.actions.calling import ForbiddenCode
+from gdbheapx.actions.finisher import Before, Standby, kept_alive
 from gdbheapx.allocators.plan import Held, Span, Suspect
 from gdbheapx.common.errors import Busy, HeapxError, OutOfTime, Refusal, UnreadableMemory
 from gdbheapx.inferior.arch import architecture_named
 from gdbheapx.inferior.base import Frame, Mapping, Member, StoppedThread, StructType, TypeSet
+from gdbheapx.inferior.live import tracer
 from gdbheapx.jemalloc import plan
 
 STACK = Mapping(0x7000000, 0x7800000, True, True, False, False, "", None)
@@ -125,7 +131,6 @@ def test_a_held_lock_names_its_holder() -> None:
     assert Held("ctl_mtx", LWP).sentence([thread([0x410000])]) == "thread 101 (worker) holds ctl_mtx"
     assert "an unknown thread" in Held("the lock of main_arena", None).sentence([])
 
-
 FIRST = calling.Tries(1, [])
 
 
@@ -188,8 +193,8 @@ def test_in_time_all_are_cured() -> None:
     one = made(9)
     assert [row.cured for row in one.now(FIRST)] == [True, True] and one.control.written == [0x1000, 0x2000]
 
-
 OPTIONS = SimpleNamespace(every=0.0, above=1, times=2, pad=0)
+
 DONE = SimpleNamespace(
     trouble=None,
     data={},
@@ -258,7 +263,6 @@ class Asked:
         self.allocator_id = None
         return self
 
-
 BOTH = heap("je", True, "purge"), heap("tc", False, "purge")
 
 
@@ -284,7 +288,6 @@ def test_one_refusal_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [told[2] for told in session.problems] == ["locked"]
     with pytest.raises(Refusal, match="locked"):
         call.release_memory(Asked(*BOTH), ["je", "tc"])  # type: ignore[arg-type]
-
 
 OWN, BASE = 0x7000, 0x8000
 
@@ -321,3 +324,109 @@ def test_of_the_program() -> None:
 def test_other_arenas_do_not_matter() -> None:
     """Only those that are purged."""
     ask(OWN, {"ehooks.ptr": OWN + 8}, arena=2)
+
+ENTRY, PC, SP, MASK = 0x401000, 0x7F0000001000, 0x7FFF00001000, 5
+
+
+def finished(
+    monkeypatch: pytest.MonkeyPatch, stops: List[Tuple[Optional[int], int, int]], is_called: bool = True, mask: int = 9, waiting: int = 0
+) -> Tuple[List[Any], List[str]]:
+    """What is asked of ptrace once the thread is seized, and what is set, where it stops like this: (signal, program counter, stack pointer)."""
+    asked: List[Any] = []
+    made: List[str] = []
+    names = {tracer.PTRACE_CONT: "on", tracer.PTRACE_DETACH: "go", tracer.PTRACE_INTERRUPT: "stop", tracer.PTRACE_SEIZE: "seize"}
+    one = Standby(os.getpid(), 7, [], [], ENTRY)
+    one._before = Before([(1, b"before"), (2, b"vectors")], MASK, ())
+    at: List[Tuple[int, int]] = []
+
+    def call(request: int, lwp: int, address: int = 0, data: int = 0) -> int:
+        if request in names:
+            asked.append((names[request], data))
+        return 0
+
+    def stop() -> Optional[int]:
+        number, *there = stops.pop(0)
+        at.append((there[0], there[1]))
+        return number
+
+    monkeypatch.setattr(one, "_call_ptrace", call)
+    monkeypatch.setattr(one, "_wait_stop", stop)
+    monkeypatch.setattr(one, "_read_mask", lambda: mask)
+    monkeypatch.setattr(one, "_set_mask", lambda mask: made.append("mask %d" % mask))
+    monkeypatch.setattr(Standby, "_read_position", staticmethod(lambda words: [PC, SP] if words == b"before" else list(at[-1])))
+    monkeypatch.setattr(tracer, "register_set", lambda lwp, number: b"now")
+    monkeypatch.setattr(tracer, "set_register_set", lambda lwp, number, data: made.append(data.decode()))
+    monkeypatch.setattr(tracer, "spare_traced_thread", lambda lwp: False)
+    monkeypatch.setattr(finisher.procfs, "read_process_status", lambda lwp: {"SigPnd": "%x" % waiting})
+    one.finish(is_called)
+    assert asked[:2] == [("seize", 0), ("stop", 0)]
+    return asked[2:], made
+
+SET_BACK = ["before", "vectors", "mask %d" % MASK]
+
+
+@pytest.mark.parametrize(("fault", "pc"), [(signal.SIGTRAP, ENTRY), (signal.SIGTRAP, ENTRY + 1), (signal.SIGSEGV, SP - 300), (signal.SIGTRAP, SP - 299)])
+def test_a_call_comes_to_its_end(monkeypatch: pytest.MonkeyPatch, fault: int, pc: int) -> None:
+    """It runs on until it returns, whatever signals come; then all is set back, and the fault is not handed on."""
+    asked, made = finished(monkeypatch, [(0, PC + 900, SP - 4000), (signal.SIGUSR1, PC + 950, SP - 3000), (int(fault), pc, SP - 400)])
+    assert asked == [("on", 0), ("on", signal.SIGUSR1), ("go", 0)] and made == SET_BACK
+
+
+def test_a_fault_of_the_call_itself_is_the_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is handed on, and the process ends as it would have."""
+    asked, made = finished(monkeypatch, [(0, PC + 900, SP - 4000), (signal.SIGSEGV, PC + 950, SP - 3000), (None, 0, 0)])
+    assert asked == [("on", 0), ("on", signal.SIGSEGV)] and made == []
+
+
+def test_no_call_had_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread stands where it was: half of its registers may be the call's already."""
+    assert finished(monkeypatch, [(0, PC, SP)]) == ([("go", 0)], SET_BACK)
+
+
+@pytest.mark.parametrize(("is_called", "sp", "mask"), [(False, SP - 64, 9), (True, SP + 64, 9), (True, SP - 64, MASK)])
+def test_the_program_runs_already(monkeypatch: pytest.MonkeyPatch, is_called: bool, sp: int, mask: int) -> None:
+    """Its registers are its own; only its mask is set back."""
+    assert finished(monkeypatch, [(0, PC + 8, sp)], is_called, mask) == ([("go", 0)], ["mask %d" % MASK])
+
+
+def test_a_fault_that_waited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of a call which was over is taken away once the mask lets it in."""
+    waiting = 1 << signal.SIGTRAP - 1
+    assert finished(monkeypatch, [(0, PC, SP), (signal.SIGTRAP, PC, SP)], False, waiting=waiting) == ([("on", 0), ("go", 0)], SET_BACK)
+
+
+def test_code_is_as_before() -> None:
+    """What gdb has written over it is taken out: in code that nobody writes, and nowhere else."""
+    page = os.sysconf("SC_PAGESIZE")
+    code = [Mapping(page, 2 * page, True, False, True, False, "code", None), Mapping(4 * page, 5 * page, True, True, True, False, "jit", None)]
+    assert Standby(os.getpid(), 7, [page + 5, 4 * page + 5, 9 * page], code, ENTRY)._breakpoints == [page + 5]
+
+
+def allowed_from(least: int, written: List[int]) -> Any:
+    """A stand-in for the kernel, which lets a process go no lower."""
+
+    def write(path: str, data: bytes) -> bool:
+        if int(data) < least:
+            return False
+        written.append(int(data))
+        return True
+
+    return write
+
+
+@pytest.mark.parametrize(("before", "least", "reached"), [(0, -1000, -1000), (1000, 0, 0), (300, -17, -17), (0, 0, 0), (-1000, -1000, -1000)])
+def test_the_lowest_that_is_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: int, least: int, reached: int) -> None:
+    """gdb is the last to be taken while it calls, as far as that is permitted, and as before then."""
+    file, written = tmp_path / "oom_score_adj", []  # type: Path, List[int]
+    file.write_text("%d\n" % before)
+    monkeypatch.setattr(finisher, "_try_write", allowed_from(least, written))
+    with kept_alive(str(file)):
+        assert (written or [before])[-1] == reached and len(written) <= 11
+    assert written[-1] == before
+
+
+def test_without_that_file(tmp_path: Path) -> None:
+    """Where it is not there, nothing is done."""
+    with kept_alive(str(tmp_path / "none")):
+        pass
+    assert not list(tmp_path.iterdir())

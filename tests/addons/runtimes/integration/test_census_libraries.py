@@ -1,9 +1,13 @@
 """`census` of what libraries keep: OpenSSL's structures, GLib's instances, structures with a table of their library, as many as were made.
 
-Files: analysis/census/registry.py, addons/runtimes/openssl.py, addons/runtimes/block_headers.py, addons/runtimes/block_headers.py.
+`census` of runtimes whose blocks are told by one row each, and which JavaScript holds node's ArrayBuffers.
+
+Files: addons/runtimes/block_headers.py, addons/runtimes/openssl.py, addons/runtimes/v8/__init__.py, addons/runtimes/v8/buffer_holders.py,
+analysis/census/registry.py.
 """
 
 import ctypes.util
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -11,13 +15,16 @@ from typing import Any, Dict, List
 
 import pytest
 
+from tests.support.gcores import gcore
+from tests.support.javas import JAVA
 from tests.support.processes import Process, Stage, by_turns
-from tests.support.tool import heapx
+from tests.support.tool import alone, heapx
 
 pytestmark = pytest.mark.once  # libraries that nobody here wrote; the rows are the tool's own
 
 PYTHON = "/usr/bin/python3"
 CONNECTIONS, CONTEXTS = 40, 7
+
 TLS = """import os, socket, ssl, sys
 accepts, connects = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 accepts.load_cert_chain("cert.pem", "key.pem")
@@ -40,6 +47,7 @@ for number in range(%d):
     kept += made
 print("ready", flush=True)
 sys.stdin.read()""" % (CONTEXTS, CONNECTIONS)
+
 INSIDE = """#include <openssl/ssl.h>
 #include <sqlite3.h>
 #include <stdio.h>
@@ -64,7 +72,9 @@ int main(void)
     pause();
 }
 """ % (CONNECTIONS, CONNECTIONS, CONNECTIONS)
+
 SMALL, LARGE, FREED = 3000, 120, 1000
+
 TYPES = """import ctypes, sys
 gobject = ctypes.CDLL("libgobject-2.0.so.0")
 for name in ("g_object_get_type", "g_type_register_static_simple", "g_object_new"):
@@ -86,7 +96,6 @@ for one in kept[2 : 2 + 2 * %d : 2]:
     gobject.g_object_unref(one)
 print("ready", flush=True)
 sys.stdin.read()""" % (SMALL, LARGE, FREED)
-
 
 UNUSED = """import ctypes, sys
 loaded = [ctypes.CDLL(name) for name in ("libssl.so.3", "libgobject-2.0.so.0")]
@@ -174,3 +183,68 @@ def test_tables(stage: Stage, kind: str) -> None:
     name, row = next(iter(told.items()))
     assert name.endswith("(+0x8)") and "tables" in name
     assert row["sure"] == "place"
+
+STILL = ("Symbol", "Module", "Other", "Metaspace")
+"""Kinds of memory that neither the JIT nor jcmd itself takes between two looks."""
+
+
+def rows_of(process: Process) -> Dict[str, Any]:
+    """By signature."""
+    return {row["signature"]: row for row in alone(process.target("live"), "census", "--json").envelope["data"]["rows"]}
+
+
+def test_java(stage: Stage) -> None:
+    """Blocks by the tag in their headers are as many as jcmd says."""
+    if not shutil.which("java") or not shutil.which("jcmd"):
+        pytest.skip("java and jcmd are not installed")
+    folder = stage.folder()
+    (folder / "Big.java").write_text(JAVA)
+    command = ["java", "-Xmx256m", "-XX:NativeMemoryTracking=summary", "Big.java"]
+    process = stage.spawn_ready(command, folder)
+    found = rows_of(process)
+    told = subprocess.run(["jcmd", str(process.pid), "VM.native_memory", "summary", "scale=b"], capture_output=True, text=True).stdout
+    counts = dict(re.findall(r"- +([A-Z][A-Za-z ]+?) \(reserved.*\n(?:(?! *-).*\n)*? +\(malloc=\d+ #(\d+)\)", told))
+    for name in STILL:
+        assert found["NMT " + name]["blocks"] == int(counts[name]), (name, told)
+    named = sum(row["bytes"] for row in found.values() if row["module"] == "jvm")
+    assert named >= sum(row["bytes"] for row in found.values()) * 0.9
+
+
+def test_perl(stage: Stage) -> None:
+    """Arenas of heads hold the program's scalars."""
+    if not shutil.which("perl"):
+        pytest.skip("perl is not installed")
+    process = stage.spawn_ready(["perl", "-e", '$| = 1; @kept = map { [$_] } 1 .. 50000; print "ready\\n"; sleep 1000'])
+    arenas = rows_of(process)["arena of 170 SV heads"]["blocks"]
+    assert 150_000 <= 170 * arenas <= 250_000  # an array, a reference to it and a number each
+
+PROGRAM = (Path(__file__).parents[1] / "programs" / "rows.js").read_text()
+
+HELD = {
+    "ArrayBuffer of cache.get() (Map) in shop.js": (1000, 40000),
+    "ArrayBuffer of store.items[] (Store) in shop.js": (300, 30000),
+    "ArrayBuffer of globalThis.shared[] (Array)": (100, 24000),
+}
+
+
+@pytest.mark.parametrize("kind", ["live", "core"])
+def test_holders_of_buffers(stage: Stage, kind: str) -> None:
+    """Each group has its buffers, and what malloc has for them; a block of one is held by its Map's name and key."""
+    program, folder = shutil.which("node") or pytest.skip("node is not installed"), stage.folder()
+    (folder / "shop.js").write_text(PROGRAM)
+    process = stage.spawn_ready([str(program), "--expose-gc", "shop.js"], folder)
+    target: List[str] = (
+        process.target("live") if kind == "live" else ["--core", str(gcore(process)), "--exe", str(Path(str(program)).resolve())]
+    )
+    data = heapx(target, "owners", "--json").data
+    fields = {row["field"]: row for row in data["fields"]}
+    if not fields:
+        pytest.skip("this node exports no v8dbg_ constants that are known")
+    for name, (count, size) in HELD.items():
+        assert fields[name]["blocks"] == fields[name]["objects"] == count
+        assert count * size <= fields[name]["bytes"] <= count * (size + 64)
+        assert fields[name]["runtime"] == "JavaScript" and fields[name]["garbage_objects"] is None
+    assert fields["ArrayBuffer of cache.get() (Map) in shop.js"]["retained_bytes"] >= 0.9 * 40000 * 1000
+    blocks = heapx(target, "chunks", "--min-size", "40000", "--max-size", "40064", "--limit", "3", "--json").data["chunks"]
+    texts = [heapx(target, "refs", "0x%x" % (int(block["address"], 16) + 16)).stdout.decode() for block in blocks]
+    assert any('<- ArrayBuffer of cache.get("key' in text for text in texts)
