@@ -1,6 +1,5 @@
 """Fixtures of several modules of this folder."""
 
-import shutil
 from typing import Iterator, List
 
 import pytest
@@ -9,13 +8,13 @@ from tests.support import jemallocs
 from tests.support.damaged_jemalloc import Patient
 from tests.support.gdbserver import Server
 from tests.support.processes import Stage
+from tests.support.programs import need
 
 
 @pytest.fixture
 def servers(live: str) -> Iterator[List[Server]]:
     """gdbservers that end with the test; skips where gdbserver is not installed."""
-    if not shutil.which("gdbserver"):
-        pytest.skip("gdbserver is not installed")
+    need("gdbserver")
     made = []  # type: List[Server]
     yield made
     for server in made:

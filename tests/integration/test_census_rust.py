@@ -8,7 +8,6 @@ Files: analysis/reachability/heap_graph.py, inferior/elf/link_map.py, inferior/g
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -26,6 +25,7 @@ from tests.support.censuses import told, where
 from tests.support.jemallocs import preloads
 from tests.support.paths import GDB, PROGRAMS
 from tests.support.processes import Process, Stage, by_turns
+from tests.support.programs import need
 from tests.support.tool import alone, heapx, run
 
 pytestmark = pytest.mark.once  # its compiler alone says how a vtable is laid out
@@ -201,8 +201,7 @@ def test_every_object_has_its_class(stage: Stage, kind: str, way: str) -> None:
 
 def test_what_the_linker_says_of_the_library(stage: Stage, live: str) -> None:
     """The vtables of libstdc++ are those that its symbols name, each once as an object's first word, under the names that nm writes."""
-    if not shutil.which("nm"):
-        pytest.skip("nm is not installed")
+    need("nm")
     process, _ = start_in_form(stage, ())
     maps = Path("/proc/%d/maps" % process.pid).read_text()
     library = next(line.split()[-1] for line in maps.splitlines() if "libstdc++" in line)
@@ -225,8 +224,7 @@ PROGRAM = '#include <stdio.h>\n#include <unistd.h>\nvoid fill(void);\nint main(v
 
 
 def started_stripped(stage: Stage) -> Process:
-    if not shutil.which("g++"):
-        pytest.skip("g++ is not installed")
+    need("g++")
     folder = stage.folder()
     (folder / "gatekit.cpp").write_text(LIBRARY)
     (folder / "gate.c").write_text(PROGRAM)

@@ -139,7 +139,6 @@ def test_damaged_memory_ends(stage: Stage, core: str) -> None:
     process = stage.start("keys", "0", flags=BUILDS["symbols"])
     session = opened(process.core())
     graph = block.make_named_graph(session)
-    assert graph.paths is not None
     rng, read, lines = random.Random(0), session.target.read_prefix, process.record_path.read_text().splitlines()
 
     def damaged(address: int, size_bytes: int) -> bytes:
@@ -173,7 +172,6 @@ def test_members_are_called_as_in_the_source(stage: Stage, core: str) -> None:
     graph = block.make_named_graph(session)
     rows = [row for row in Truth(process, 0, True).rows if row[1].startswith(("g_service", "g_other"))]
     places = [graph.reach.graph.find(address) for address, _ in rows]
-    assert graph.paths is not None
     found = [graph.paths.of(place[0]) if place is not None else None for place in places]
     paths = [None if path is None else "".join(step.name for step in path.steps) for path in found]
     whole = re.compile(r"(g_service\.|g_other->)(cache(\[\".*\]|\.<key \".*\">)(\.(name|numbers|parts.*))?|lines\[\d+\])")

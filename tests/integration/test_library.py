@@ -108,7 +108,6 @@ def test_several_questions_of_one_moment(stage: Stage, room: str, monkeypatch: p
     if room == "no copy":
         monkeypatch.setenv("GDBHEAPX_MEMORY", "24000000")
     process = subprocess.Popen([sys.executable, "-c", ALLOCATING], stdout=subprocess.PIPE, env={**os.environ, "PYTHONMALLOC": "malloc"})
-    assert process.stdout is not None
     try:
         assert process.stdout.readline() == b"ready\n"
         with gdbheapx.open(pid=process.pid) as heap:

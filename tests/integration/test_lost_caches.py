@@ -180,7 +180,6 @@ def words_of_caches(damaged: Damaged) -> List[List[Tuple[int, bool]]]:
     """(place, whether it is an offset in the file) of words on which caches depend; each list is as likely to be hit as another."""
     tcaches = {lwp: damaged.get(place) for lwp, place in damaged.thread_local("tcache").items()}
     pointers = {thread.lwp: thread.thread_pointer or 0 for thread in damaged.target.threads()}
-    assert damaged.glibc.tcache is not None
     size = damaged.glibc.tcache.size_bytes
     arenas = [int(row["address"], 16) for row in glibc_arenas(damaged.ask("arenas").envelope["data"])]
     found = [

@@ -13,6 +13,7 @@ from tests.support.addons import require_addon
 from tests.support.jemallocs import CACHE
 from tests.support.paths import PROGRAMS
 from tests.support.processes import Process, Stage, by_turns
+from tests.support.programs import need
 from tests.support.tool import alone, heapx, run, tool_command
 
 pytestmark = pytest.mark.once  # libcs and languages that the images lack, and the tool's own rules
@@ -44,8 +45,7 @@ def built(folder: Path, name: str) -> Path:
 
 def kept_go(folder: Path, *flags: str) -> Path:
     """kept.go without cgo; skips without Go. What Go's own packages compile to is kept beside the Rust programs: twenty seconds of two processors."""
-    if not shutil.which("go"):
-        pytest.skip("go is not installed")
+    need("go")
     made = folder / "kept_go"
     environment = dict(os.environ, CGO_ENABLED="0", GOCACHE=str(CACHE.parent / "go"), GOFLAGS="-mod=mod", GOTOOLCHAIN="local")
     done = subprocess.run(["go", "build", *flags, "-o", str(made), str(PROGRAMS / "kept.go")], env=environment, capture_output=True, text=True)

@@ -6,7 +6,6 @@ Files: actions/call.py, actions/gdb_control.py.
 import json
 import re
 import resource
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -20,6 +19,7 @@ from tests.support.other_machines import i386_program
 from tests.support.other_machines import start as start_foreign
 from tests.support.paths import GDB, GDBINIT, PROGRAMS
 from tests.support.processes import Builder, Process, Stage
+from tests.support.programs import need
 from tests.support.tool import heapx, in_gdb, run
 from tests.support.victims import Parked, check_free, refusal, start_parked
 
@@ -109,8 +109,7 @@ def test_malloc_of_nobody_known(stage: Stage, live: str, folder: Path) -> None:
 
 def test_remote(stage: Stage, live: str) -> None:
     """A process behind gdbserver."""
-    if not shutil.which("gdbserver"):
-        pytest.skip("gdbserver is not installed")
+    need("gdbserver")
     server = Server(stage.start("trimmer", "main").pid)
     connect = ["-ex", "target remote localhost:" + server.port()]
     outcome = run([GDB, "-nx", "-q", "-batch", "-iex", "set auto-load no", *connect, "-x", str(GDBINIT), "-ex", "heapx trim --yes"])
@@ -149,7 +148,6 @@ def test_traced_by_another(stage: Stage, live: str) -> None:
         start_new_session=True,
     )
     try:
-        assert other.stdout and other.stdin
         while other.stdout.readline().strip() != b"held":
             assert other.poll() is None
         line = refusal(heapx(process.target(live), "trim", "--yes"))

@@ -54,7 +54,6 @@ def slab_of(malloc: JemallocMalloc) -> int:
     arena = next(one for one in malloc.arena_list() if one.index == 1)
     _, slabcur = jemalloc.find_current_slabs(arena.address)[0]
     place = context.types.place(context.geometry.extent_struct, "e_bits")
-    assert place is not None
     return context.target.read_word(slabcur) + place.offset
 
 
@@ -139,9 +138,7 @@ def test_cure_inside_jemalloc(stage: Stage, live: str) -> None:
     for _ in range(TRIES):
         process = blind_process(stage, BUGGY, work_ms=8000)
         lwp = min(lwp for lwp, one in verdicts(process).items() if one == "blind")
-        assert process.popen.stdin
-        process.popen.stdin.write(b"w")
-        process.popen.stdin.flush()
+        process.send(b"w")
         stop_at_work(process, lwp)
         words = ["tickers", "--cure", "--thread", str(lwp), "--yes", "--wait"]
         outcome = heapx(["--pid", str(process.pid)], *words, "0")

@@ -262,7 +262,6 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable
     def serve(hangs: int) -> "subprocess.Popen[str]":
         command = [sys.executable, "-c", DAEMON, str(tmp_path / "m"), str(hangs)]
         daemons.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
-        assert daemons[0].stdout is not None and daemons[0].stderr is not None
         if daemons[0].stdout.readline() != "up\n":
             pytest.skip(daemons[0].stderr.read())
         return daemons[0]
@@ -307,7 +306,6 @@ def silent(stage: Stage) -> Process:
     mount = folder / "mount"
     mount.mkdir()
     process = stage.spawn([str(stage.builder.build("fuse_mapped")), str(folder / "record"), str(mount)], folder, None, folder / "record")
-    assert process.popen.stdout
     said = process.popen.stdout.readline()
     if said == b"no mount\n":
         pytest.skip("this machine lets nobody mount FUSE")

@@ -189,7 +189,6 @@ def test_asleep_in_a_users_gdb(stage: Stage, live: str) -> None:
     """Whoever stops it by gdb is told that running on would kill it, and how it lives: so it does."""
     process = stage.start("filtered", "kill-restart_syscall", "sleep")
     shown = native_architecture().in_system_call
-    assert shown is not None
     spares = ["set $%s = -4" % shown.result, *(["set $pc += %d" % len(shown.instruction)] if shown.is_rewound else [])]
     outcome = in_gdb(["--pid", str(process.pid)], ["heapx arenas", *spares, "heapx arenas"])
     said = outcome.stdout.decode() + outcome.stderr

@@ -12,6 +12,7 @@ import pytest
 
 from gdbheapx import command
 from tests.support.paths import ROOT
+from tests.support.programs import need
 from tests.support.tool import run
 
 pytestmark = pytest.mark.once  # files of the checkout
@@ -38,8 +39,7 @@ def test_files_are_up_to_date(maker: str) -> None:
 
 def test_man_has_no_complaint() -> None:
     """man formats the page without a warning; mandoc, where it is installed, complains of nothing but a date before the first release."""
-    if not shutil.which("man"):
-        pytest.skip("man is not installed")
+    need("man")
     done = subprocess.run(["man", "--warnings", "-l", str(PAGE)], capture_output=True, text=True, env=dict(os.environ, MANWIDTH="80", LC_ALL="C.UTF-8"))
     assert done.returncode == 0 and not done.stderr, done.stderr
     assert "--snapshot FILE" in done.stdout and "EXIT STATUS" in done.stdout
@@ -95,8 +95,7 @@ def test_bash_finds_each_declared_choice() -> None:
 
 def test_zsh_completes(tmp_path: Path) -> None:
     """zsh's completion, driven through a terminal, offers commands and the words of a choice."""
-    if not shutil.which("zsh"):
-        pytest.skip("zsh is not installed")
+    need("zsh")
     for typed, expected in (("gdbheapx tunab", "gdbheapx tunables"), ("gdbheapx export --format pp", "gdbheapx export --format pprof")):
         program = "zmodload zsh/zpty; zpty -b z zsh -f -i; " + "".join(
             "zpty -w z %s; " % shlex.quote(line)

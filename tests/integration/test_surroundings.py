@@ -57,7 +57,6 @@ class Tool:
         self.popen = subprocess.Popen(
             command, env=tool_environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
         )
-        assert self.popen.stdout
         self.first = self.popen.stdout.readline()
         children = map(int, Path("/proc/%d/task/%d/children" % (self.popen.pid, self.popen.pid)).read_text().split())
         self.gdb = next(child for child in children if procfs.thread_name(child, child) == "gdb")  # the helper that holds processes is a child, too

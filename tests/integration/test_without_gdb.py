@@ -74,7 +74,6 @@ def test_a_reader_that_stops_early(stage: Stage, kind: str) -> None:
     process = stage.start("recorder", "1", "20000", "5")
     command = [*tool_command(), *process.target(kind), "--gdb", "none", "chunks", "--json"]
     with subprocess.Popen(command, env=tool_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as tool:
-        assert tool.stdout and tool.stderr
         assert tool.stdout.readline()
         tool.stdout.close()
         assert (tool.stderr.read(), tool.wait(TOOL_SECONDS)) == (b"", 0)
@@ -143,7 +142,6 @@ def test_a_program_that_the_loader_was_given(live: str, words: List[str]) -> Non
     if not Path(LOADER).exists():
         pytest.skip("no %s here" % LOADER)
     with subprocess.Popen([LOADER, "/bin/cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdin is not None and process.stdout is not None
         process.stdin.write(b"here\n")
         process.stdin.flush()
         assert process.stdout.readline() == b"here\n"

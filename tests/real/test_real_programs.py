@@ -16,6 +16,7 @@ from tests.support.glibc import FIELDS, check_identity, found_fields
 from tests.support.jemallocs import has_ticker_bug, library, library_version
 from tests.support.paths import PROGRAMS
 from tests.support.processes import READY_SECONDS, Process, Stage
+from tests.support.programs import need
 from tests.support.servers import Named, Redis
 from tests.support.tool import answers, heapx
 
@@ -139,8 +140,7 @@ def test_java(stage: Stage, kind: str) -> None:
 @pytest.mark.once  # another program than python3, on the same libc
 def test_bash(stage: Stage, kind: str) -> None:
     """bash, which has its own malloc on some systems and libc's here."""
-    if not shutil.which("bash"):
-        pytest.skip("bash is not installed")
+    need("bash")
     process = stage.spawn_ready(
         [
             "bash",
@@ -286,7 +286,6 @@ def test_python_workers(stage: Stage, kind: str) -> None:
     folder = stage.folder()
     env = {"LD_PRELOAD": str(library()), "MALLOC_CONF": "dirty_decay_ms:300"}
     process = stage.spawn([PYTHON, "-I", "-c", PYTHON_ON_JEMALLOC], folder, env)
-    assert process.popen.stdout
     words = process.popen.stdout.readline().split()
     assert words[-1:] == [b"ready"], process.stderr_path.read_text()
     worker = int(words[0])
@@ -314,7 +313,6 @@ def test_python_worker_is_cured(stage: Stage, live: str) -> None:
     assert WORKS_ON != PYTHON_ON_JEMALLOC
     env = {"LD_PRELOAD": str(library()), "MALLOC_CONF": "dirty_decay_ms:300"}
     process = stage.spawn([PYTHON, "-I", "-c", WORKS_ON], stage.folder(), env)
-    assert process.popen.stdout and process.popen.stdin
     words = process.popen.stdout.readline().split()
     assert words[-1:] == [b"ready"], process.stderr_path.read_text()
     before = process.smaps_rollup("Rss")

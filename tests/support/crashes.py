@@ -99,9 +99,7 @@ def crash(process: Process, folder: Path, how: Sequence[str], command: str) -> N
 def die(process: Process, how: Sequence[str]) -> None:
     """Have it crash."""
     if how[0] == "byte":
-        assert process.popen.stdin
-        process.popen.stdin.write(how[1].encode())
-        process.popen.stdin.flush()
+        process.send(how[1].encode())
     else:
         os.kill(process.pid, signal.Signals[how[1]])
 
@@ -121,7 +119,6 @@ class Server:
         kept = () if inherited is None else (inherited,)
         pipe = subprocess.PIPE
         self.popen = subprocess.Popen(tool, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, cwd=str(ROOT), pass_fds=kept)
-        assert self.popen.stdout
         self.said = self.popen.stdout.readline()
 
     def children(self) -> List[int]:
@@ -157,7 +154,6 @@ class Server:
         """Its exit code."""
         self.popen.send_signal(number)
         code = self.popen.wait(SECONDS)
-        assert self.popen.stdout and self.popen.stderr
         self.popen.stdout.close()
         self.popen.stderr.close()
         return code

@@ -41,5 +41,4 @@ class Damaged(DamagedCore):
     def thread_local(self, name: str) -> Dict[int, int]:
         """lwp -> address of that thread's copy of one of malloc's own variables."""
         variable = self.target.thread_local(name, self.glibc.main_arena)
-        assert variable is not None
         return {lwp: address for lwp, address in variable.addresses.items() if address is not None}

@@ -141,13 +141,11 @@ class Patient(DamagedCore):
     def place(self, name: str, path: str) -> int:
         """Offset of a member."""
         member = self.types.place(name, path)
-        assert member is not None
         return member.offset
 
     def symbol(self, name: str) -> int:
         """Address of a variable."""
         symbol = self.jemalloc.symbols.find(name)
-        assert symbol is not None
         return symbol.address
 
     def slabs(self, arena: int) -> List[Extent]:

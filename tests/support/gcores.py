@@ -1,13 +1,11 @@
 """Cores made in other ways than by the kernel, and what the split of one is held against."""
 
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any, Dict
 
-import pytest
-
 from tests.support.processes import Process
+from tests.support.programs import need
 
 OF_FILES = ("page-cache", "private-file", "kernel", "device")
 """Kinds that a core holds or leaves out by its writer's rules, whatever was in RAM."""
@@ -15,8 +13,7 @@ OF_FILES = ("page-cache", "private-file", "kernel", "device")
 
 def gcore(process: Process) -> Path:
     """A core of the living process by gdb."""
-    if not shutil.which("gcore"):
-        pytest.skip("gcore is not installed")
+    need("gcore")
     made = process.folder / "gcore"
     subprocess.run(["gcore", "-o", str(made), str(process.pid)], check=True, stdin=subprocess.DEVNULL, capture_output=True)
     return Path("%s.%d" % (made, process.pid))

@@ -192,7 +192,6 @@ def has_names(way: str) -> bool:
 def shipped_pack() -> Path:
     """Where the pack of this system's libjemalloc is, if one is shipped."""
     note = BUILD_ID_NOTE.search(library().read_bytes())
-    assert note is not None
     return ROOT / "gdbheapx" / "packs" / (note.group(1).hex() + ".json")
 
 
@@ -295,7 +294,6 @@ def forget_bases(process: Process) -> None:
     target, place = open_elf_target(pid=process.pid), instance.types.place("arena_s", "base")
     assert place is not None
     anchor = instance.symbols.find("arenas")
-    assert anchor is not None
     with open("/proc/%d/mem" % process.pid, "r+b", buffering=0) as memory:
         for index in range(instance.geometry.narenas):
             arena = target.read_word(anchor.address + 8 * index)

@@ -1,22 +1,19 @@
 """Programs with musl: how they are built and started, and what mu_recorder recorded."""
 
 import platform
-import shutil
 import struct
 from typing import Dict
 
-import pytest
-
 from tests.support.paths import PROGRAMS
 from tests.support.processes import Process, Stage, compile_once
+from tests.support.programs import need
 
 WAYS = {"shared": (), "static": ("-static",), "static, stripped": ("-static", "-s")}
 
 
 def build(stage: Stage, name: str, way: str) -> str:
     """The program by musl-gcc; skips without it."""
-    if not shutil.which("musl-gcc"):
-        pytest.skip("musl-gcc is not installed")
+    need("musl-gcc")
     inline = ["-mno-outline-atomics"] if platform.machine() == "aarch64" else []  # libgcc's others ask glibc
     command = ["musl-gcc", "-O1", "-g", "-fno-builtin", "-Wall", "-Wextra", *WAYS[way], *inline, str(PROGRAMS / (name + ".c")), "-pthread"]
     return str(compile_once(stage.builder.folder / ("%s-%s" % (name, way.replace(", ", "-"))), command))

@@ -85,9 +85,7 @@ def run(stage: Stage, plan: Plan, rules: Sequence[str] = (), is_inside: bool = F
 
 def grow(process: Process, group: Path) -> int:
     """To its death, or until it rests; what its group had at most when it was looked at."""
-    assert process.popen.stdin
-    process.popen.stdin.write(b"g")
-    process.popen.stdin.flush()
+    process.send(b"g")
     until, highest = time.monotonic() + SECONDS, 0
     while process.popen.poll() is None and process.words()[1] < THREADS:
         highest = max(highest, number(group, CURRENT) or 0)

@@ -1,6 +1,5 @@
 """Programs of other architectures, and the libcs that were fetched for them."""
 
-import shutil
 import subprocess
 import sysconfig
 import zlib
@@ -11,6 +10,7 @@ import pytest
 
 from tests.support.paths import PROGRAMS, ROOT
 from tests.support.processes import Builder, Process, Stage, compile_once
+from tests.support.programs import need
 
 FOREIGN = ROOT / ".cache" / "foreign"
 FLAGS = ("-std=gnu11", "-O1", "-g", "-fno-builtin-malloc", "-fno-builtin-free")
@@ -37,8 +37,7 @@ def compiled(builder: Builder, compiler: str, architecture: str, *flags: str, na
 
 def i386_program(builder: Builder, *flags: str) -> Path:
     """accounts.c for i386; skips where that cannot be built."""
-    if not shutil.which("gcc"):
-        pytest.skip("gcc is not installed")
+    need("gcc")
     return compiled(builder, "gcc", "i386", *I386, *flags)
 
 

@@ -20,6 +20,7 @@ import pytest
 from tests.support import kernelcore
 from tests.support.hidden import STRIPPED
 from tests.support.paths import PROGRAMS
+from tests.support.programs import need
 
 READY_SECONDS = 180
 """A program that is not ready by then has failed."""
@@ -32,8 +33,7 @@ def package_flags(package: Optional[str]) -> List[str]:
     """For the compiler and the linker; skips where its headers are not installed."""
     if package is None:
         return []
-    if not shutil.which("pkg-config"):
-        pytest.skip("pkg-config is not installed")
+    need("pkg-config")
     done = subprocess.run(["pkg-config", "--cflags", "--libs", package], capture_output=True, text=True)
     if done.returncode != 0:
         pytest.skip("the headers of %s are not installed" % package)
@@ -137,7 +137,6 @@ class Process:
 
     def wait_ready(self, what: bytes = b"ready\n") -> None:
         """Wait for the program to say that it is ready."""
-        assert self.popen.stdout
         got = b""
         while not got.endswith(what):
             if not select.select([self.popen.stdout], [], [], READY_SECONDS)[0]:
@@ -147,11 +146,14 @@ class Process:
                 raise AssertionError("%s ended with %s: %s" % (self.executable, self.popen.wait(), self.stderr_path.read_text()))
             got += piece
 
+    def send(self, text: bytes) -> None:
+        """Write to its standard input."""
+        self.popen.stdin.write(text)
+        self.popen.stdin.flush()
+
     def command(self, byte: bytes) -> None:
         """Make the program act, and wait until it has."""
-        assert self.popen.stdin
-        self.popen.stdin.write(byte)
-        self.popen.stdin.flush()
+        self.send(byte)
         self.wait_ready()
 
     def record(self) -> bytes:

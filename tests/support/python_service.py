@@ -337,7 +337,6 @@ class Service:
             (folder / name).write_text(text, encoding="utf-8")
         environment = {"PYTHONMALLOC": malloc} if malloc else {}
         self.process: Process = stage.spawn([python, "-B", "main.py"], folder, {**environment, "PYTHONHASHSEED": "0"})
-        assert self.process.popen.stdin and self.process.popen.stdout
         self._in, self._out = self.process.popen.stdin, self.process.popen.stdout
         self.objects: List[Tuple[int, str]] = [(row[0], row[1]) for row in self._answer()]
 
@@ -356,7 +355,6 @@ class Service:
         """Of all objects that it has named."""
         counts: Counter[str] = Counter()
         wrong = []
-        assert graph.paths is not None
         for address, kind in self.objects:
             place = graph.reach.graph.find(address)
             path = graph.paths.of(place[0]) if place is not None and place[0] < graph.reach.numbers.blocks else None

@@ -24,7 +24,6 @@ class Served:
             stderr=subprocess.PIPE,
             start_new_session=True,
         )
-        assert self.popen.stdout is not None
         line = self.popen.stdout.readline()
         self.start: Dict[str, Any] = json.loads(line) if line else {}
 

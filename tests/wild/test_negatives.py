@@ -12,6 +12,7 @@ from tests.support.addons import require_addon
 from tests.support.bare import Bare
 from tests.support.paths import PROGRAMS
 from tests.support.processes import Process, Stage
+from tests.support.programs import need
 from tests.support.tool import heapx
 
 pytestmark = pytest.mark.wild  # packages that a developer's machine need not have
@@ -85,8 +86,7 @@ def musl(stage: Stage) -> Process:
 
 
 def go(stage: Stage) -> Process:
-    if not shutil.which("go"):
-        pytest.skip("go is not installed")
+    need("go")
     folder = stage.folder()
     flags = {
         "CGO_ENABLED": "0",

@@ -38,7 +38,6 @@ def start(programs: Path) -> Specimen:
     """Start the program and wait for what it says."""
     executable, plugin = str(programs / "specimen"), str(programs / "plugin.so")
     popen = subprocess.Popen([executable, plugin], stdout=subprocess.PIPE, cwd=str(programs), preexec_fn=kernelcore.allow)
-    assert popen.stdout
     return Specimen(popen, json.loads(popen.stdout.readline()), executable, plugin)
 
 

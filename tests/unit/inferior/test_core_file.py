@@ -511,7 +511,6 @@ def test_a_library_that_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     for one in [one for one in sys.modules if one.split(".")[0] == module] + [module, "compression.zstd"]:
         monkeypatch.setitem(sys.modules, one, None)
     form = core_file.find_form(str(path))
-    assert form is not None
     with pytest.raises(core_file.CannotUnpack) as refused:
         core_file.unpack_core(str(path), form)
     assert module in refused.value.message and "gdbheapx[cores]" in refused.value.hint and form.tool in refused.value.hint

@@ -5,7 +5,6 @@ Files: inferior/core_file.py, inferior/elf/file.py, inferior/elf/images.py, infe
 
 import os
 import random
-import shutil
 import subprocess
 import time
 from pathlib import Path
@@ -21,6 +20,7 @@ from gdbheapx.inferior.elf.file import PT_LOAD, ElfFile, ProgramHeader
 from gdbheapx.inferior.live.stopper import Stopper
 from gdbheapx.inferior.source import CoreSource, find_load_bias
 from gdbheapx.inferior.target import ElfTarget, open_elf_target
+from tests.support.programs import need
 
 PAGE, BASE = 4096, 0x7F0000000000
 
@@ -123,8 +123,7 @@ def test_exported_names_need_no_file(core: Any) -> None:
 
 def test_what_a_stripped_file_keeps(programs: Path, tmp_path: Path) -> None:
     """`strip` takes .symtab, and leaves what the dynamic linker needs: the exported names, which come only where they are asked for."""
-    if not shutil.which("strip"):
-        pytest.skip("strip is not installed")
+    need("strip")
     stripped = tmp_path / "stripped.so"
     subprocess.run(["strip", "--strip-all", "-o", str(stripped), str(programs / "plugin.so")], check=True)
     before, after = ElfFile(str(programs / "plugin.so")), ElfFile(str(stripped))
@@ -161,8 +160,7 @@ def test_a_table_of_exported_names_that_lies(core: Any) -> None:
 
 def test_names_after_link_time_optimization(programs: Path, tmp_path: Path) -> None:
     """A variable that link-time optimization renamed is found under its own name; one whose name merely begins so is not."""
-    if not shutil.which("objcopy"):
-        pytest.skip("objcopy is not installed")
+    need("objcopy")
     renamed = tmp_path / "renamed"
     words = ["--redefine-sym", "hidden_static=hidden_static.lto_priv.0", "--redefine-sym", "specimen_global=specimen_global.lto_priv.x"]
     subprocess.run(["objcopy", *words, str(programs / "specimen"), str(renamed)], check=True)
@@ -194,7 +192,6 @@ def test_written_pages_never_come_from_a_file(core: Any, tmp_path: Path) -> None
     whole = open_elf_target(core=path)
     assert isinstance(whole.source, CoreSource)
     load = whole.source.core.find(specimen.truth["specimen_global"])
-    assert load is not None
     cut = tmp_path / "cut.core"
     cut.write_bytes(data[: load.offset])
     target = open_elf_target(core=str(cut))

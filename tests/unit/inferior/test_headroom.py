@@ -205,7 +205,6 @@ SLEEPS = "import time; print(flush=True); time.sleep(100)"
 def child() -> "Iterator[subprocess.Popen[bytes]]":
     """A process of ours that runs until it is told otherwise."""
     with subprocess.Popen([sys.executable, "-I", "-S", "-c", SLEEPS], stdout=subprocess.PIPE) as made:
-        assert made.stdout
         made.stdout.readline()
         yield made
         made.kill()

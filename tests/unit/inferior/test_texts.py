@@ -203,7 +203,6 @@ OTHER = "memory[page:page + 4096] = os.urandom(4096)"
 def compare(text: str, *words: str) -> Optional[ParentPages]:
     """Of a child that has done this to each page of 24 MiB."""
     with subprocess.Popen([sys.executable, "-c", PARENT % text, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
-        assert parent.stdout is not None
         child, found = int(parent.stdout.readline()), None
         use, header = usage.make_smaps_usage(*usage.read_smaps_texts(child)), procfs.executable_header(child)
         assert use is not None and header is not None

@@ -5,7 +5,6 @@ Random words in what mimalloc keeps for itself: every command answers in time an
 
 import random
 import resource
-import shutil
 import signal
 import subprocess
 import time
@@ -22,6 +21,7 @@ from tests.support.damaged_mimalloc import DamagedMimalloc
 from tests.support.mimallocs import LACKING, adds_up, libraries, recorder
 from tests.support.musls import build, recorded, start
 from tests.support.processes import Builder, Process, Stage
+from tests.support.programs import need
 from tests.support.random_damage import another, in_time
 from tests.support.tool import alone
 
@@ -70,8 +70,7 @@ class Patient:
 @pytest.fixture(scope="module")
 def patient(core_stage: Stage) -> Iterator[Patient]:
     """A small core for all seeds."""
-    if not shutil.which("musl-gcc"):
-        pytest.skip("musl-gcc is not installed")
+    need("musl-gcc")
     made = Patient(start(core_stage, "mu_recorder", "static, stripped", "3", "300", "2"))
     yield made
     made.core.close()

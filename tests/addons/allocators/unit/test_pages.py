@@ -108,7 +108,6 @@ def put_page(memory: Memory, form: MimallocForm, at: int, start: int, thread: in
 def segment(form: MimallocForm) -> Tuple[Memory, int]:
     """A segment with one page, and where that begins."""
     memory, places = Memory(), form.segment
-    assert places is not None
     memory.add(SEGMENT, 1 << 17)
     for offset, value in ((places.cookie, SEGMENT ^ KEY), (places.thread_id, THREAD), (places.used, 1)):
         memory.put(SEGMENT + offset, value)
@@ -169,7 +168,6 @@ def test_a_damaged_page_is_told_and_left_out(form: MimallocForm) -> None:
 def test_slices_that_do_not_add_up_end_a_segment() -> None:
     """A count of 0 in the middle, or one beyond the end: what lies before is there."""
     form = next(form for form in PLAIN if form.line == 2)
-    assert form.segment is not None
     for count in (0, form.segment.slices - 1, 0xFFFFFFFF):
         memory, _ = segment(form)
         memory.put(SEGMENT + form.segment.pages + 2 * form.page.bytes, count, 4)
@@ -180,7 +178,6 @@ def test_slices_that_do_not_add_up_end_a_segment() -> None:
 def test_a_segment_without_pages_is_kept_memory() -> None:
     """One that was given up counts as a free span of nobody's, as long as its head is there."""
     form = next(form for form in PLAIN if form.line == 2)
-    assert form.segment is not None
     memory, _ = segment(form)
     memory.put(SEGMENT + form.segment.used, 0)
     found = read(memory, form)

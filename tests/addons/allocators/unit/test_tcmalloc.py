@@ -86,7 +86,6 @@ def test_what_a_place_is(kernel: Kernel) -> None:
     target, small, _ = made()
     heap, _ = opened(target, kernel)
     place = heap.block_at(small.objects[10] + 5)
-    assert place is not None and place.block is not None and place.previous is not None
     assert (place.block.address, place.block.status, place.offset, place.previous.status) == (small.objects[10], "used", 5, "used")
     assert [part.name for part in place.parts] == ["span of class 4", "spans"]
     known = heap.block_at(STRUCTS)

@@ -101,7 +101,6 @@ def prepared(pid: int) -> Tuple[Any, Any, ShortStop]:
 def test_whatever_it_does_with_its_memory() -> None:
     """What is copied while it runs, and then in the stop, is what is there."""
     with subprocess.Popen([sys.executable, "-c", CHANGER], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as program:
-        assert program.stdin is not None and program.stdout is not None
         try:
             address, size = map(int, program.stdout.readline().split())
             target, copying, short = prepared(program.pid)
@@ -134,7 +133,6 @@ def writer() -> Iterator["subprocess.Popen[bytes]"]:
 
 def test_the_copy_is_of_one_instant(writer: "subprocess.Popen[bytes]") -> None:
     """The largest number in its memory is the one that it has recorded, and stands where it has recorded it."""
-    assert writer.stdout is not None
     address = int(writer.stdout.readline())
     for _ in range(LOOKS):
         target, copying, short = prepared(writer.pid)

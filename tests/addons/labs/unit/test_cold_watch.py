@@ -160,7 +160,6 @@ def test_the_end_of_the_process_ends_the_wait() -> None:
         try:
             with watch.pagemap_of(child.pid) as pagemap:
                 watch.wait_for_accesses(session, 0.0, pagemap)
-                assert child.stdin is not None
                 child.stdin.write(b"\n")
                 child.stdin.close()
                 with pytest.raises(HeapxError) as raised:

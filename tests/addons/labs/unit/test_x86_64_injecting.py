@@ -210,7 +210,6 @@ def test_cancelled_is_the_number_alone() -> None:
     if machine is None:
         pytest.skip("this machine has no injections")
     layout = native_architecture().registers
-    assert layout is not None
     words = list(range(1, len(layout.names) + 1))
     number, data = machine.cancelled(words)
     changed = [word for word in memoryview(data).cast("Q" if len(data) > 4 else "I") if word not in words]

@@ -80,7 +80,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Made]:
         with memory_group.limited(256 * MIB) as folder:
             words = memory_group.entering(folder, sys.executable, "-c", PROGRAM, str(tmp_path_factory.mktemp("bill")))
             process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
-            assert process.stdout and process.stdin
             try:
                 got = b""
                 while len(got) < 3:

@@ -4,7 +4,6 @@ import importlib.util
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -22,6 +21,7 @@ from gdbheapx.inferior.live.stopper import Stopper
 from gdbheapx.inferior.target import ElfTarget
 from tests.support import jemallocs, programs
 from tests.support.processes import Process, Stage
+from tests.support.programs import need
 from tests.support.tool import alone, heapx, tool_command, tool_environment
 
 pytestmark = pytest.mark.once  # reading the process and its allocators is proved in the images by the other modules
@@ -40,7 +40,6 @@ class Watch:
 
     def line(self) -> Dict[str, Any]:
         """The next line of --json."""
-        assert self.popen.stdout is not None
         found: Dict[str, Any] = json.loads(self.popen.stdout.readline())
         return found
 
@@ -148,8 +147,7 @@ def tracers(pid: int) -> List[str]:
 @pytest.mark.parametrize("allocator", ["glibc", "jemalloc"])
 def test_it_never_attaches(stage: Stage, live: str, watches: List[Watch], tmp_path: Path, allocator: str) -> None:
     """strace of watch itself: no ptrace, no process_vm_readv or writev, no signal; /proc/PID/mem is opened for reading; TracerPid stays 0."""
-    if not shutil.which("strace"):
-        pytest.skip("strace is not installed")
+    need("strace")
     process, log = start(stage, allocator), tmp_path / "log"
     calls = "trace=ptrace,process_vm_readv,process_vm_writev,kill,tkill,tgkill,openat,open,pidfd_open,pidfd_send_signal"
     watch = Watch(process.pid, "--every", "0.05", "--times", "20", "--json", before=["strace", "-f", "-qq", "-o", str(log), "-e", calls])
@@ -243,9 +241,7 @@ def test_a_process_that_becomes_another_program(stage: Stage, live: str, watches
     watch = Watch(process.pid, "--every", "0.05", "--json")
     watches.append(watch)
     assert [watch.line()["kind"] for _ in range(2)] == ["start", "sample"]
-    assert process.popen.stdin is not None
-    process.popen.stdin.write(b"\n")
-    process.popen.stdin.flush()
+    process.send(b"\n")
     out, _ = watch.popen.communicate(timeout=60)
     assert watch.popen.returncode == 0 and lines(out)[-1]["why"] == "other-program"
 
@@ -364,10 +360,8 @@ def test_a_runtimes_pools_are_measured(stage: Stage) -> None:
     """While the process runs, named as in the split of `report`; they grow with its objects. A program without a runtime is not asked."""
     process = stage.spawn_ready([sys.executable, "-c", ADDING])
     meter = find_meter(Session(ElfTarget(LiveSource(process.pid, "", None), ())))
-    assert meter is not None and process.popen.stdin is not None
     before = meter() or {}
-    process.popen.stdin.write(b"\n")
-    process.popen.stdin.flush()
+    process.send(b"\n")
     process.wait_ready()
     grown = {name: size - before.get(name, 0) for name, size in (meter() or {}).items()}
     assert list(grown) == ["CPython: object arenas (obmalloc)"] and 4 * MB < grown["CPython: object arenas (obmalloc)"] < 40 * MB

@@ -54,7 +54,6 @@ def programs() -> Iterator[Programs]:
     for process in made.running:
         process.kill()
         process.wait()
-        assert process.stdout
         process.stdout.close()
 
 

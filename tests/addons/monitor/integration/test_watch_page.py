@@ -26,7 +26,6 @@ def begun(pid: int, folder: Path, *words: str) -> "subprocess.Popen[bytes]":
     """A watch that has taken four samples, with a page to come and lines as they go."""
     command = [*tool_command(), "--pid", str(pid), "watch", "--every", "0.05", "--jsonl", str(folder / "lines"), "--html", str(folder / "page"), *words]
     made = subprocess.Popen(command, env=tool_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
-    assert made.stdout is not None
     seen = 0
     while seen < 4:
         line = made.stdout.readline()
@@ -80,7 +79,6 @@ def test_a_reader_that_goes(stage: Stage, live: str) -> None:
     """`watch --html PAGE | head`: the watch ends with its reader, and what was sampled until then is on the page."""
     process = stage.start("trimmer", "main")
     watch = begun(process.pid, process.folder)
-    assert watch.stdout is not None
     watch.stdout.close()
     assert watch.wait(60) == 0
     held(process.folder)

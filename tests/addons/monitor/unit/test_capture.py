@@ -303,7 +303,6 @@ def head_of(data: bytes) -> dumped.Head:
     ours, theirs = os.pipe()
     writer = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=theirs)
     os.close(theirs)
-    assert writer.stdin
     writer.stdin.write(data)
     writer.stdin.close()
     head = dumped.read_head(os.getpid(), ours, time.monotonic() + 5)

@@ -205,7 +205,6 @@ def history(samples: Iterable[Sample]) -> History:
 def said(found: History) -> str:
     """The summary as people read it."""
     summary = found.summary(codes.TIMES, 0)
-    assert summary is not None
     lines = [text.format_verdict(summary), *text.format_end_state(summary)]
     lines += [text.format_growth(name, one, has_rate=not summary.steps) for name, one in (("RSS", summary.rss), ("in use", summary.used)) if one is not None]
     lines += [text.of_step(one) for one in summary.last_steps]
@@ -504,7 +503,6 @@ def test_a_process_that_has_ended(is_reaped: bool) -> None:
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     counters = Counters(child.pid)
     assert counters.read() is not None
-    assert child.stdin is not None
     child.stdin.close()
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
     if is_reaped:
@@ -518,7 +516,6 @@ def test_a_name_is_data(name: bytes) -> None:
     """A program that calls itself a line of status changes no figure; bytes that are no UTF-8 are replaced."""
     program = "import ctypes, sys; ctypes.CDLL(None).prctl(15, bytes.fromhex(sys.argv[1]), 0, 0, 0); print(1, flush=True); input()"
     child = subprocess.Popen([sys.executable, "-c", program, name.hex()], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    assert child.stdout is not None and child.stdin is not None
     child.stdout.readline()
     counters = Counters(child.pid)
     found = counters.read()

@@ -18,6 +18,7 @@ import pytest
 from tests.support.gcores import gcore
 from tests.support.javas import JAVA
 from tests.support.processes import Process, Stage, by_turns
+from tests.support.programs import need
 from tests.support.tool import alone, heapx
 
 pytestmark = pytest.mark.once  # libraries that nobody here wrote; the rows are the tool's own
@@ -195,8 +196,7 @@ def rows_of(process: Process) -> Dict[str, Any]:
 
 def test_java(stage: Stage) -> None:
     """Blocks by the tag in their headers are as many as jcmd says."""
-    if not shutil.which("java") or not shutil.which("jcmd"):
-        pytest.skip("java and jcmd are not installed")
+    need("java"), need("jcmd")
     folder = stage.folder()
     (folder / "Big.java").write_text(JAVA)
     command = ["java", "-Xmx256m", "-XX:NativeMemoryTracking=summary", "Big.java"]
@@ -212,8 +212,7 @@ def test_java(stage: Stage) -> None:
 
 def test_perl(stage: Stage) -> None:
     """Arenas of heads hold the program's scalars."""
-    if not shutil.which("perl"):
-        pytest.skip("perl is not installed")
+    need("perl")
     process = stage.spawn_ready(["perl", "-e", '$| = 1; @kept = map { [$_] } 1 .. 50000; print "ready\\n"; sleep 1000'])
     arenas = rows_of(process)["arena of 170 SV heads"]["blocks"]
     assert 150_000 <= 170 * arenas <= 250_000  # an array, a reference to it and a number each

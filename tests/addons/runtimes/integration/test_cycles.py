@@ -71,9 +71,7 @@ def test_what_a_collection_would_free(stage: Stage, mode: str) -> None:
     if mode == "off":
         deep = heapx(target, "report", "--deep", "--json").data
         assert deep["verdict"]["causes"][0]["code"] == "collector-cycles" and deep["next"][0]["command"] == "leaks"
-    assert process.popen.stdin and process.popen.stdout
-    process.popen.stdin.write(b"x")
-    process.popen.stdin.flush()
+    process.send(b"x")
     freed, left, _ = process.popen.stdout.readline().split()
     assert 0.9 * int(freed) <= live["objects"] <= 1.05 * int(freed) and not int(left)
 

@@ -1,7 +1,6 @@
 """Java objects that hold memory of malloc: by class and field, garbage apart, and lost blocks once their objects are collected."""
 
 import re
-import shutil
 import subprocess
 from typing import Any, Dict
 
@@ -9,6 +8,7 @@ import pytest
 
 from tests.support.javas import BUFFER_BYTES, BUFFERS, DROPPED_BUFFERS, DROPPED_HANDLES, HANDLE_BYTES, HANDLES, HOLDERS
 from tests.support.processes import Process, Stage
+from tests.support.programs import need
 from tests.support.tool import heapx
 
 pytestmark = pytest.mark.once  # a JVM that nobody here made; its threads may be inside malloc: partial answers count, too
@@ -20,8 +20,7 @@ COLLECTORS = ("-XX:+UseG1GC", "-XX:+UseSerialGC", "-XX:+UseParallelGC")
 
 def start(stage: Stage, *options: str) -> Process:
     """A JVM that has filled its lists, and waits."""
-    if not shutil.which("javac"):
-        pytest.skip("javac is not installed")
+    need("javac")
     folder = stage.folder()
     (folder / "Holders.java").write_text(HOLDERS)
     return stage.spawn_ready(["java", "-Xms64m", "-Xmx64m", "-Xmn32m", *options, "Holders.java"], folder)
@@ -81,8 +80,7 @@ public class Local {
 
 def test_the_path_of_an_object_of_a_stack_begins_at_its_thread(stage: Stage) -> None:
     """A local variable of a frame is the root: the thread has the name that Java gave it."""
-    if not shutil.which("javac"):
-        pytest.skip("javac is not installed")
+    need("javac")
     folder = stage.folder()
     (folder / "Local.java").write_text(LOCAL)
     subprocess.run(["javac", "Local.java"], check=True, cwd=folder)
@@ -109,8 +107,7 @@ def test_report_parts_the_java_heap(stage: Stage) -> None:
 
 def test_classes_are_those_of_jcmd(stage: Stage) -> None:
     """Objects and bytes by class are those of the JVM's own histogram, but for its thread that answers and what fills buffers."""
-    if not shutil.which("jcmd"):
-        pytest.skip("jcmd is not installed")
+    need("jcmd")
     process = start(stage)
     rows = heapx(process.target("live"), "census", "--json").envelope["data"]["objects"]
     said = subprocess.run(["jcmd", str(process.pid), "GC.class_histogram", "-all"], check=True, capture_output=True, text=True).stdout

@@ -87,7 +87,6 @@ def starts(session: Session) -> Dict[str, Start]:
     """By what they are called."""
     world = CensusTarget(session)
     namer = CPython().namer(world)
-    assert namer is not None
     return {format_path(start.steps): start for start in namer.starts()}
 
 
@@ -125,7 +124,6 @@ def test_damaged_memory_ends(stage: Stage, core: str, seed: int) -> None:
     session = opened(frames(stage).core())
     world = CensusTarget(session)
     namer = CPython().namer(world)
-    assert namer is not None
     first = list(namer.starts())
     rng, read = random.Random(seed), world.read
 

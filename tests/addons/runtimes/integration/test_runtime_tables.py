@@ -1,7 +1,6 @@
 """The tables that `report` has of a runtime's process: every byte once, and the lines are those that the runtime itself counts."""
 
 import re
-import shutil
 import subprocess
 import sys
 from typing import Any, Dict, List
@@ -11,6 +10,7 @@ import pytest
 from tests.support.javas import JAVA
 from tests.support.jemallocs import preloads
 from tests.support.processes import Process, Stage
+from tests.support.programs import need
 from tests.support.tool import heapx
 
 pytestmark = pytest.mark.once  # programs that nobody here wrote; the sums are the tool's own
@@ -74,8 +74,7 @@ def test_python(stage: Stage, kind: str, way: str) -> None:
 
 def test_java(stage: Stage) -> None:
     """Each tag has the bytes that jcmd says, and a header, a footer and the rounding of malloc for each block."""
-    if not shutil.which("java") or not shutil.which("jcmd"):
-        pytest.skip("java and jcmd are not installed")
+    need("java"), need("jcmd")
     folder = stage.folder()
     (folder / "Big.java").write_text(JAVA)
     process = stage.spawn_ready(["java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:NativeMemoryTracking=summary", "Big.java"], folder)
@@ -97,8 +96,7 @@ def test_java(stage: Stage) -> None:
 
 def test_perl(stage: Stage) -> None:
     """A scalar's head is 24 bytes, and 200,000 scalars are kept: so much is its own, and its few others beside."""
-    if not shutil.which("perl"):
-        pytest.skip("perl is not installed")
+    need("perl")
     process = stage.spawn_ready(["perl", "-e", '$| = 1; my @kept; push @kept, $_ for 1 .. 200000; print "ready\\n"; <STDIN>;'])
     for kind in ("live", "core"):
         found = table(process, kind, "Perl", *(("--deep",) if kind == "live" else ()))

@@ -157,7 +157,6 @@ def test_contexts_of_each_release(release: str) -> None:
     memory, layout = Memory(), CONTEXTS[release]
     contexts(memory, layout)
     told = books(memory)
-    assert told is not None
     keeps = layout.malloced is not None
     assert [tuple(row[1:]) for row in told.contexts] == [
         (
@@ -184,7 +183,6 @@ def test_contexts_elsewhere(machine: str, fast_bytes: int) -> None:
     memory.arch = architecture_named(machine)
     contexts(memory, ELSEWHERE[machine, fast_bytes])
     told = books(memory)
-    assert told is not None
     assert [tuple(row[1:]) for row in told.contexts] == [
         (NAMES[number], 1000 * (number + 1), None, None, 1 << 30, None, number, 3, 300 * number) for number in (3, 2, 1, 0)
     ]
@@ -238,7 +236,6 @@ def test_tasks_of_each_release(release: str) -> None:
     contexts(memory, CONTEXTS["9.18.19"])
     tasks(memory, release, ("zone", "client", "client", "server"))
     told = books(memory)
-    assert told is not None
     assert [tuple(row) for row in told.queues] == [("task", "client", 2, 3), ("task", "server", 1, 3), ("task", "zone", 1, 0)]
 
 
@@ -258,7 +255,6 @@ def test_loops(count: int, step: int, at: int) -> None:
         memory.put(LOOP_AT + number * step + 40, 7 + number, 4)
     memory.put(STATIC + 40, LOOPS)
     told = books(memory)
-    assert told is not None
     assert [tuple(row) for row in told.queues] == [("loop", "loop %d" % number, 7 + number, None) for number in range(count)]
     memory.put(LOOP_AT + (count - 1) * step + 24, 0)
     told = books(memory)

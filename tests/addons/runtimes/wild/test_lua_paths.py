@@ -80,7 +80,6 @@ def check(process: Process) -> None:
     session = Session(open_elf_target(core=core))
     session.prepare()
     graph = made_graph(session)
-    assert graph.paths is not None
     every = list(values(session, graph))
     rows = {row["signature"]: row["blocks"] for row in heapx(["--core", core], "census", "--json").data["rows"] if row["module"] == "lua"}
     for kind in ("table", "function"):

@@ -58,7 +58,6 @@ def values(session: Session, graph: NamedGraph) -> Iterator[Sample]:
     """Strings that begin with `truth` and are no constants of the code, and objects of the program's classes."""
     found, world = graph.reach.graph, CensusTarget(session)
     reading, known = world.once(make_php_reader), world.once(find_php_tables)
-    assert reading is not None and known is not None
     classes = {value.data: reading.class_name(value.data) for name, value in reading.named(known.classes) if name.startswith("app\\")}
     for node, (address, size) in enumerate(found.blocks(list(range(graph.reach.numbers.blocks)))):
         words = reading.words(address, 4) if size >= 32 else ()
@@ -80,7 +79,6 @@ def sampled(process: Process, kind: str) -> Tuple[List[Sample], List[str]]:
     """1,000 of its values, and their paths; empty for those that have none."""
     session = session_of(process, kind)
     graph = made_graph(session)
-    assert graph.paths is not None
     every = list(values(session, graph))
     samples = [sample for sample in every if sample.told.split(" ")[1] in ODD]
     samples += random.Random(1).sample([sample for sample in every if sample not in samples], SAMPLES - len(samples))

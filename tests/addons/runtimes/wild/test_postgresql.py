@@ -45,7 +45,6 @@ class Server:
 
     def ask(self, statement: str) -> List[str]:
         """Its lines."""
-        assert self.client.stdin and self.client.stdout
         self.client.stdin.write(statement + ";\n\\echo over\n")
         self.client.stdin.flush()
         return list(iter(lambda: self.client.stdout.readline().rstrip("\n"), "over"))  # type: ignore[union-attr]

@@ -91,7 +91,6 @@ def told(stage: Stage, python: str) -> Tuple[Process, Told]:
 
 
 def answer(process: Process) -> Any:
-    assert process.popen.stdout is not None
     line = process.popen.stdout.readline()
     assert line, process.stderr_path.read_text()
     return json.loads(line)
@@ -101,7 +100,6 @@ class Holders:
     """Objects that lead to others, by the graph."""
 
     def __init__(self, graph: NamedGraph) -> None:
-        assert graph.paths is not None
         self.graph, self.blocks = graph.reach.graph, graph.reach.numbers.blocks
         self._labels, self._kinds = graph.paths._told.labels, graph.paths._told.kinds  # type: ignore[attr-defined]
 
@@ -162,9 +160,7 @@ def test_the_collector_agrees(stage: Stage, python: str) -> None:
     assert not lacking and owning > SAMPLES, lacking
     # Numbers that are addresses (keys of type.__subclasses__), words behind a tuple's end, and a dict that lies in its object.
     assert sum(beyond.values()) <= MOST_BEYOND * owning, beyond
-    assert process.popen.stdin is not None
-    process.popen.stdin.write(("%s\n" % json.dumps(pairs)).encode())
-    process.popen.stdin.flush()
+    process.send(("%s\n" % json.dumps(pairs)).encode())
     assert len(pairs) > SAMPLES and answer(process) == []
     found = Counter(holders.type(node).split(".")[-1] for node in range(holders.blocks))
     differs = {name: (count, found[name.split(".")[-1]]) for name, count in said.counts.items() if count != found[name.split(".")[-1]]}

@@ -38,7 +38,6 @@ def samples(folder: Path) -> List[Sample]:
 
 def named(graph: NamedGraph, objects: List[Sample]) -> List[str]:
     """A path for each; empty: none, or one with a step that has no word."""
-    assert graph.paths is not None
     paths = []
     for sample in objects:
         place = graph.reach.graph.find(sample.address)
@@ -49,7 +48,6 @@ def named(graph: NamedGraph, objects: List[Sample]) -> List[str]:
 
 def contents(graph: NamedGraph, sample: Sample) -> Optional[str]:
     place = graph.reach.graph.find(sample.address)
-    assert place is not None and graph.paths is not None
     return graph.paths.contents(place[0])
 
 
@@ -60,7 +58,6 @@ def classes(folder: Path) -> Dict[str, int]:
 
 def of_class(graph: NamedGraph, name: str) -> int:
     """Blocks that are called so."""
-    assert graph.paths is not None
     told = graph.paths
     labels = {label for label, kind in enumerate(told.kinds) if kind.name == name}
     return sum(label in labels for label in told.labels)

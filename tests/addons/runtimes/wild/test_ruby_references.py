@@ -58,7 +58,6 @@ def test_references_are_those_of_the_dump(stage: Stage) -> None:
     session = Session(open_elf_target(core=str(gcore(process))))
     session.prepare()
     graph = made_graph(session)
-    assert graph.paths is not None
     nodes = {address: (graph.reach.graph.find(address) or (-1,))[0] for address in said}
     assert all(0 <= node < graph.reach.numbers.blocks for node in nodes.values())
     objects = set(nodes.values())

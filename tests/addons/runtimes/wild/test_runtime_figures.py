@@ -15,6 +15,7 @@ import pytest
 from tests.support.gcores import gcore
 from tests.support.javas import JAVA
 from tests.support.processes import Process, Stage
+from tests.support.programs import need
 from tests.support.tool import heapx
 
 pytestmark = pytest.mark.wild  # a JVM and its jcmd may not be here
@@ -43,8 +44,7 @@ def only(found: Dict[str, int], word: str) -> int:
 @pytest.mark.parametrize("tracking", ["summary", "off"])
 def test_parts_are_what_jcmd_says(stage: Stage, tracking: str) -> None:
     """In RAM is no less than what is used, and no more than what is committed."""
-    if not shutil.which("java") or not shutil.which("jcmd"):
-        pytest.skip("java and jcmd are not installed")
+    need("java"), need("jcmd")
     folder = stage.folder()
     (folder / "Big.java").write_text(JAVA)
     process = stage.spawn_ready(["java", "-Xmx200m", "-XX:NativeMemoryTracking=" + tracking, "Big.java"], folder)

@@ -45,7 +45,6 @@ def process() -> Any:
     finally:
         started.kill()
         started.wait()
-        assert started.stdout
         started.stdout.close()
 
 

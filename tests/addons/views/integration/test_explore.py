@@ -47,7 +47,6 @@ def snapshots(tmp_path_factory: pytest.TempPathFactory) -> List[str]:
     finally:
         process.kill()
         process.wait()
-        assert process.stdout
         process.stdout.close()
 
 

@@ -106,7 +106,6 @@ def test_the_page_of_a_watch(stage: Stage, live: str) -> None:
     page, lines = process.folder / "page.html", process.folder / os.fsdecode(b"lines " + ANY.replace(b"/", b""))
     command = [*tool_command(), *process.target(live), "watch", "--every", "0.05", "--html", str(page), "--jsonl", str(lines)]
     with subprocess.Popen(command, env=tool_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as watch:
-        assert watch.stdout is not None
         while b"MiB" not in watch.stdout.readline():
             pass
         watch.send_signal(signal.SIGTERM)
