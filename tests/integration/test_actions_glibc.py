@@ -91,7 +91,7 @@ def test_a_round_that_can_give_nothing_says_so(stage: Stage, live: str) -> None:
     """--every, twice over its limit: the first round trims, and the log of the second one says that nothing free was in RAM."""
     process = stage.start("trimmer", "arenas")
     outcome = heapx(process.target(live), "trim", "--every", "1", "--above", "4096", "--times", "2", "--yes")
-    first, second = [json.loads(line) for line in outcome.stdout.splitlines()]
+    first, second = outcome.lines
     assert first["message"] == "trimmed" and first["rss.diff"] < 0
     assert second["message"].startswith("trimmed: nothing") and second["rss.diff"] == 0 == second["predicted_resident_bytes"]
 
@@ -221,7 +221,7 @@ def test_every_acts_above_a_limit(stage: Stage, live: str) -> None:
     before = process.smaps_rollup("Rss")
     outcome = heapx(process.target(live), "trim", "--every", "1", "--above", "1", "--times", "2", "--yes")
     assert outcome.code == 0, outcome.stderr
-    lines = [json.loads(line) for line in outcome.stdout.splitlines()]
+    lines = outcome.lines
     assert len(lines) == 2
     for line in lines:
         assert set(STORY) <= set(line)

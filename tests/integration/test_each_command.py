@@ -512,7 +512,7 @@ def looked(builder: Builder, attach_reason: str) -> Iterator[Callable[[str], Loo
             if not attach_reason:
                 for words in REPEATING:
                     outcome = heapx(process.target("live"), *words.split(), "--json")
-                    repeated[words] = [json.loads(line) for line in outcome.stdout.splitlines()]
+                    repeated[words] = outcome.lines
             live = {} if attach_reason else look(process, "live", allocator)
             done = None
             if not attach_reason and allocator in ACTIONS:

@@ -46,9 +46,15 @@ def reason() -> Optional[str]:
     return None
 
 
-def capture_words(*words: str) -> str:
-    """The handler's command, for a shell; `$1` is the process."""
-    return "%s -m gdbheapx capture $1 %s" % (shlex.quote(sys.executable), " ".join(words))
+def capture_words(folder: Path, *more: str) -> str:
+    """The handler's command with its files in this folder, for a shell; `$1` is the process."""
+    own = ("--to", str(folder / "to"), "--log", str(folder / "log"), "--max-seconds", "60")
+    return "%s -m gdbheapx capture $1 %s" % (shlex.quote(sys.executable), " ".join([*own, *more]))
+
+
+def keeping(core: Path) -> Sequence[str]:
+    """Options of a handler that have the core go on to a file."""
+    return "--pass-to", "/bin/sh", "-c", "'cat > %s'" % core
 
 
 @contextmanager
@@ -105,16 +111,16 @@ def die(process: Process, how: Sequence[str]) -> None:
 
 
 class Server:
-    """`capture --listen` with its socket, snapshots and log in a folder. Cores go on to `command`, in which `$1` is the process."""
+    """`capture --listen` with its socket, snapshots and log in a folder. Cores go on to its file `core`, or to `command`, in which `$1` is the process."""
 
-    def __init__(self, folder: Path, command: str, *more: str, prefix: Sequence[str] = (), inherited: Optional[int] = None) -> None:
+    def __init__(self, folder: Path, command: str = "", *more: str, prefix: Sequence[str] = (), inherited: Optional[int] = None) -> None:
         if not MODES.exists() or "socket" not in MODES.read_text().split():
             pytest.skip("this kernel connects to no sockets (Linux 6.17)")
         self.folder, self.path = folder, folder / "socket"
         folder.chmod(stat.S_IRWXU)
         (folder / "pid").write_text("")
         words = ["--to", str(folder / "to"), "--log", str(folder / "log"), "--max-seconds", "60", *more]
-        words += ["--pass-to", str(write_script(folder, command)), "%P", "%c"]
+        words += ["--pass-to", str(write_script(folder, command or "sh -c 'cat > \"%s\"'" % (folder / "core"))), "%P", "%c"]
         tool = [*prefix, sys.executable, "-m", "gdbheapx", "capture", "--listen", str(self.path), *words]
         kept = () if inherited is None else (inherited,)
         pipe = subprocess.PIPE
@@ -157,6 +163,15 @@ class Server:
         self.popen.stdout.close()
         self.popen.stderr.close()
         return code
+
+
+def captured(process: Process, how: Sequence[str], folder: Path, server: Optional[Server] = None, form: str = "@@") -> Dict[str, Any]:
+    """Have it crash; the log's line of it. The core goes on to the file `core` of the folder, by a handler of its own or by this server of the folder."""
+    if server is not None:
+        return server.crash(process, how, form)
+    crash(process, folder, how, capture_words(folder, *keeping(folder / "core")))
+    (line,) = decided(folder)
+    return line
 
 
 def decided(folder: Path, count: int = 1) -> List[Dict[str, Any]]:

@@ -53,10 +53,10 @@ def whole(recording: Dict[str, Any], step: Dict[str, Any]) -> Dict[str, Any]:
     return {"command": command, "why": step["why"], "saves_bytes": None, "measured": False}
 
 
-def watched() -> str:
-    """WATCH."""
+def watched() -> List[Any]:
+    """The lines of WATCH."""
     with lzma.open(ROOT / "tests" / "data" / "pages" / (WATCH + ".xz"), "rt", encoding="ascii") as file:
-        return file.read()
+        return [json.loads(line) for line in file]
 
 
 def changed(document: Any, change: Callable[[Any], Any]) -> Any:

@@ -56,6 +56,11 @@ class Outcome(NamedTuple):
         return envelope
 
     @property
+    def lines(self) -> List[Dict[str, Any]]:
+        """The documents on standard output, one a line."""
+        return [json.loads(line) for line in self.stdout.splitlines()]
+
+    @property
     def data_beside_own_memory(self) -> Any:
         """The answer about a program with much memory of its own, which is partial where all blocks were read, for that alone."""
         envelope = self.envelope

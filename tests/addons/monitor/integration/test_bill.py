@@ -5,7 +5,6 @@ Files: addons/monitor/commands/bill.py, addons/monitor/bill.py.
 
 import json
 import os
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any, Dict, Iterator, List
 import pytest
 
 from tests.support import memory_group
-from tests.support.processes import Stage
+from tests.support.processes import Builder, Process, Stage
 from tests.support.tool import heapx
 from tests.support.unchanged import unchanged
 
@@ -63,7 +62,7 @@ os.unlink("/dev/shm/gdbheapx-bill-%d" % os.getpid())
 class Made:
     """A group with three processes, at rest."""
 
-    def __init__(self, folder: Path, process: "subprocess.Popen[bytes]") -> None:
+    def __init__(self, folder: Path, process: Process) -> None:
         self.folder, self.process = folder, process
 
     def bill(self, *words: str) -> Dict[str, Any]:
@@ -74,24 +73,22 @@ class Made:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Made]:
+def made(builder: Builder) -> Iterator[Made]:
     """All of one module read it."""
+    stage = Stage(builder)
     try:
         with memory_group.limited(256 * MIB) as folder:
-            words = memory_group.entering(folder, sys.executable, "-c", PROGRAM, str(tmp_path_factory.mktemp("bill")))
-            process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
+            process = stage.spawn(memory_group.entering(folder, sys.executable, "-c", PROGRAM, str(stage.folder())))
             try:
-                got = b""
-                while len(got) < 3:
-                    part = process.stdout.read(1)
-                    assert part, "the program has ended"
-                    got += part
+                process.wait_ready(b"rrr")
                 time.sleep(2.1)  # the kernel adds its counters up every two seconds
                 yield Made(folder, process)
             finally:
-                process.communicate(b"xxx")
+                process.popen.communicate(b"xxx")
     except memory_group.NoGroup as none:
         pytest.skip(str(none))
+    finally:
+        stage.close()
 
 
 def size(data: Dict[str, Any], *words: str) -> int:

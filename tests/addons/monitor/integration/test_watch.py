@@ -52,19 +52,19 @@ class Watch:
 
 
 @pytest.fixture
-def watches() -> Iterator[List[Watch]]:
-    """Ended with the test."""
+def begin() -> Iterator[Callable[..., Watch]]:
+    """Starts one; ended with the test."""
     made: List[Watch] = []
-    yield made
+
+    def start(*given: Any, **more: Any) -> Watch:
+        made.append(Watch(*given, **more))
+        return made[-1]
+
+    yield start
     for one in made:
         if one.popen.poll() is None:
             one.popen.kill()
         one.popen.communicate()
-
-
-def lines(stdout: bytes) -> List[Dict[str, Any]]:
-    """Of --json."""
-    return [json.loads(line) for line in stdout.splitlines()]
 
 
 def totals(process: Process, allocator: str) -> Dict[str, Any]:
@@ -86,7 +86,7 @@ def test_samples_are_what_stopped_looks_find(stage: Stage, live: str) -> None:
     """Of a process that allocates and frees without end: at least 95 in 100 samples are in the range of looks before and after."""
     process = start(stage, "glibc")
     looks = [totals(process, "glibc") for _ in range(3)]
-    told = lines(heapx(process.target(live), "watch", "--every", "0.01", "--times", "100", "--json").stdout)
+    told = heapx(process.target(live), "watch", "--every", "0.01", "--times", "100", "--json").lines
     looks += [totals(process, "glibc") for _ in range(3)]
     samples = [one["allocators"]["glibc"] for one in told if one["kind"] == "sample"]
     assert len(samples) == 100
@@ -124,7 +124,7 @@ def test_samples_lie_between_two_stopped_looks(stage: Stage, live: str, allocato
     env = {"MALLOC_MMAP_THRESHOLD_": "1000000000"} if allocator == "glibc" else {"LD_PRELOAD": str(jemallocs.library())}
     process = stage.spawn_ready([sys.executable, "-c", GROWS], env=env)
     first = totals(process, allocator)
-    told = lines(heapx(process.target(live), "watch", "--every", "0.02", "--times", "100", "--json").stdout)
+    told = heapx(process.target(live), "watch", "--every", "0.02", "--times", "100", "--json").lines
     last = totals(process, allocator)
     samples = [one["allocators"][allocator] for one in told if one["kind"] == "sample"]
     for key in GROWING[allocator]:
@@ -145,13 +145,12 @@ def tracers(pid: int) -> List[str]:
 
 
 @pytest.mark.parametrize("allocator", ["glibc", "jemalloc"])
-def test_it_never_attaches(stage: Stage, live: str, watches: List[Watch], tmp_path: Path, allocator: str) -> None:
+def test_it_never_attaches(stage: Stage, live: str, begin: Callable[..., Watch], tmp_path: Path, allocator: str) -> None:
     """strace of watch itself: no ptrace, no process_vm_readv or writev, no signal; /proc/PID/mem is opened for reading; TracerPid stays 0."""
     need("strace")
     process, log = start(stage, allocator), tmp_path / "log"
     calls = "trace=ptrace,process_vm_readv,process_vm_writev,kill,tkill,tgkill,openat,open,pidfd_open,pidfd_send_signal"
-    watch = Watch(process.pid, "--every", "0.05", "--times", "20", "--json", before=["strace", "-f", "-qq", "-o", str(log), "-e", calls])
-    watches.append(watch)
+    watch = begin(process.pid, "--every", "0.05", "--times", "20", "--json", before=["strace", "-f", "-qq", "-o", str(log), "-e", calls])
     kinds = [watch.line()["kind"]]
     while kinds[-1] != "end":
         assert tracers(process.pid) == ["0"] * 3
@@ -166,7 +165,7 @@ def test_it_never_attaches(stage: Stage, live: str, watches: List[Watch], tmp_pa
 def test_exact_stops_and_says_so(stage: Stage, live: str) -> None:
     """--exact: each sample has its stop, nothing is an estimate, the figures are those of `arenas`; and the process runs on."""
     process = stage.start("recorder", "4", "20000", "3")
-    told = lines(heapx(process.target(live), "watch", "--every", "0.05", "--times", "3", "--exact", "--json").stdout)
+    told = heapx(process.target(live), "watch", "--every", "0.05", "--times", "3", "--exact", "--json").lines
     assert told[0]["stops_the_process"] is True and told[0]["allocators"][0]["estimates"] == []
     found = totals(process, "glibc")
     for one in told[1:-1]:
@@ -178,11 +177,10 @@ def test_exact_stops_and_says_so(stage: Stage, live: str) -> None:
     assert tracers(process.pid)[0] == "0"
 
 
-def test_exact_outlasts_a_debugger(stage: Stage, live: str, watches: List[Watch]) -> None:
+def test_exact_outlasts_a_debugger(stage: Stage, live: str, begin: Callable[..., Watch]) -> None:
     """While another tracer holds the process nothing is known of its heap; afterwards it is again."""
     process = stage.start("recorder", "2", "1000", "3")
-    watch = Watch(process.pid, "--exact", "--every", "0.05", "--json")
-    watches.append(watch)
+    watch = begin(process.pid, "--exact", "--every", "0.05", "--json")
     until(watch, "sample")
 
     def used() -> Any:
@@ -197,81 +195,55 @@ def test_exact_outlasts_a_debugger(stage: Stage, live: str, watches: List[Watch]
         except HeapxError:  # the watch has it
             time.sleep(0.01)
     try:
-        until_value(used, None)
+        assert any(used() is None for _ in range(200))
     finally:
         other.let_go()
-    until_value(lambda: used() is not None, True)
-
-
-def until_value(ask: Callable[[], Any], wanted: Any) -> None:
-    """Asks until it is so."""
-    for _ in range(200):
-        if ask() == wanted:
-            return
-    raise AssertionError("it never is %s" % wanted)
+    assert any(used() is not None for _ in range(200))
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_whoever_ends_it_gets_the_summary(stage: Stage, live: str, watches: List[Watch], number: int) -> None:
+def test_whoever_ends_it_gets_the_summary(stage: Stage, live: str, begin: Callable[..., Watch], number: int) -> None:
     """Ctrl-C and SIGTERM: exit code 0, the last line says why."""
     process = stage.start("recorder", "2", "1000", "3")
-    watch = Watch(process.pid, "--every", "0.05", "--json")
-    watches.append(watch)
+    watch = begin(process.pid, "--every", "0.05", "--json")
     assert [watch.line()["kind"] for _ in range(4)] == ["start", "sample", "sample", "sample"]
     left = watch.end(number)
     assert (left[-1]["kind"], left[-1]["why"]) == ("end", "stopped") and left[-1]["samples"] >= 3
 
 
-def test_a_process_that_ends(stage: Stage, live: str, watches: List[Watch], tmp_path: Path) -> None:
-    """The watch ends with it, quietly, and nothing of it is left in the metrics."""
+def test_a_process_that_ends(stage: Stage, live: str, begin: Callable[..., Watch], tmp_path: Path) -> None:
+    """The watch ends with it, quietly, and nothing of it is left in the metrics. Before, Prometheus' own parsers take these: of OpenMetrics, and promtool of
+    the text format that the textfile collector reads."""
     process, path = stage.start("recorder", "2", "1000", "3"), tmp_path / "out.prom"
-    watch = Watch(process.pid, "--every", "0.05", "--json", "--openmetrics", str(path))
-    watches.append(watch)
+    watch = begin(process.pid, "--every", "0.05", "--json", "--openmetrics", str(path))
     assert [watch.line()["kind"] for _ in range(3)] == ["start", "sample", "sample"]
-    assert 'gdbheapx_up{pid="%d"' % process.pid in path.read_text() and "gdbheapx_rss_bytes{" in path.read_text()
-    process.popen.kill()
-    out, errors = watch.popen.communicate(timeout=60)
-    assert watch.popen.returncode == 0 and errors == b"" and lines(out)[-1]["why"] == "process-ended"
-    assert re.search(r"^gdbheapx_up\{.*\} 0$", path.read_text(), re.M) and "gdbheapx_rss_bytes{" not in path.read_text()
-
-
-def test_a_process_that_becomes_another_program(stage: Stage, live: str, watches: List[Watch]) -> None:
-    """execve ends the watch: the addresses that it knows are of the program before."""
-    process = stage.spawn_ready([sys.executable, "-c", "import os; print('ready', flush=True); input(); os.execv('/bin/sleep', ['sleep', '60'])"])
-    watch = Watch(process.pid, "--every", "0.05", "--json")
-    watches.append(watch)
-    assert [watch.line()["kind"] for _ in range(2)] == ["start", "sample"]
-    process.send(b"\n")
-    out, _ = watch.popen.communicate(timeout=60)
-    assert watch.popen.returncode == 0 and lines(out)[-1]["why"] == "other-program"
-
-
-def test_metrics_are_open_metrics(stage: Stage, live: str, watches: List[Watch], tmp_path: Path) -> None:
-    """Prometheus' own parsers take the file: of OpenMetrics, and promtool of the text format that the textfile collector reads."""
-    process, path = stage.start("recorder", "2", "1000", "3"), tmp_path / "out.prom"
-    watch = Watch(process.pid, "--every", "0.2", "--json", "--openmetrics", str(path))
-    watches.append(watch)
-    watch.line(), watch.line()
-    text = path.read_text()
-    tried = []
-    promtool = programs.found("promtool")
+    text, promtool = path.read_text(), programs.found("promtool")
+    assert 'gdbheapx_up{pid="%d"' % process.pid in text and "gdbheapx_rss_bytes{" in text
     if promtool is not None:
         done = subprocess.run([promtool, "check", "metrics"], input=text, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr + done.stdout
-        tried.append("promtool")
-    try:
+    if importlib.util.find_spec("prometheus_client") is not None:
         from prometheus_client.openmetrics import parser
-    except ImportError:
-        parser = None
-    if parser is not None:
+
         families = {family.name: family for family in parser.text_string_to_metric_families(text)}
         assert families["gdbheapx_rss_bytes"].unit == "bytes" and families["gdbheapx_rss_bytes"].samples[0].value > MB
-        tried.append("prometheus_client")
-    if not tried:
-        pytest.skip("neither promtool nor prometheus_client is installed")
+    process.popen.kill()
+    out, errors = watch.popen.communicate(timeout=60)
+    assert watch.popen.returncode == 0 and errors == b"" and json.loads(out.splitlines()[-1])["why"] == "process-ended"
+    assert re.search(r"^gdbheapx_up\{.*\} 0$", path.read_text(), re.M) and "gdbheapx_rss_bytes{" not in path.read_text()
 
 
-def test_a_trim_and_what_comes_back(stage: Stage, live: str, watches: List[Watch]) -> None:
+def test_a_process_that_becomes_another_program(stage: Stage, live: str, begin: Callable[..., Watch]) -> None:
+    """execve ends the watch: the addresses that it knows are of the program before."""
+    process = stage.spawn_ready([sys.executable, "-c", "import os; print('ready', flush=True); input(); os.execv('/bin/sleep', ['sleep', '60'])"])
+    watch = begin(process.pid, "--every", "0.05", "--json")
+    assert [watch.line()["kind"] for _ in range(2)] == ["start", "sample"]
+    process.send(b"\n")
+    out, _ = watch.popen.communicate(timeout=60)
+    assert watch.popen.returncode == 0 and json.loads(out.splitlines()[-1])["why"] == "other-program"
+
+
+def test_a_trim_and_what_comes_back(stage: Stage, live: str, begin: Callable[..., Watch]) -> None:
     """The program trims itself and later takes half of it again: the step is told, how much is back, and that it is in use."""
     body = """
 import ctypes, sys
@@ -287,8 +259,7 @@ print("ready", flush=True); sys.stdin.read(1)
 """
     env = {"MALLOC_MMAP_THRESHOLD_": "1000000000", "MALLOC_TRIM_THRESHOLD_": "100000000000", "PYTHONMALLOC": "malloc"}
     process = stage.spawn_ready([sys.executable, "-c", body], env=env)
-    watch = Watch(process.pid, "--every", "0.1", "--json")
-    watches.append(watch)
+    watch = begin(process.pid, "--every", "0.1", "--json")
     assert [watch.line()["kind"] for _ in range(4)] == ["start", "sample", "sample", "sample"]
     process.command(b"t")
     step = until(watch, "returned")
@@ -320,14 +291,13 @@ def own_rss(pid: int) -> int:
 
 
 @pytest.mark.parametrize("allocator", ["glibc", "jemalloc"])
-def test_its_own_memory_stays_flat(stage: Stage, live: str, watches: List[Watch], tmp_path: Path, allocator: str) -> None:
+def test_its_own_memory_stays_flat(stage: Stage, live: str, begin: Callable[..., Watch], tmp_path: Path, allocator: str) -> None:
     """Between the 300th sample and the 1,500th its RSS grows by less than 512 KiB, with every file written."""
     process = start(stage, allocator)
     words = ["--csv", str(tmp_path / "csv"), "--openmetrics", str(tmp_path / "prom"), "--jsonl", str(tmp_path / "jsonl")]
     if importlib.util.find_spec("jinja2") is not None:
         words += ["--html", str(tmp_path / "page.html")]
-    watch = Watch(process.pid, "--every", "0.0005", "--times", "1600", "--json", *words)
-    watches.append(watch)
+    watch = begin(process.pid, "--every", "0.0005", "--times", "1600", "--json", *words)
     for _ in range(300):
         watch.line()
     before = own_rss(watch.popen.pid)
@@ -339,9 +309,8 @@ def test_its_own_memory_stays_flat(stage: Stage, live: str, watches: List[Watch]
 
 def test_a_program_without_malloc(stage: Stage, live: str) -> None:
     """No allocator can be read: RSS and threads are watched all the same."""
-    builder = stage.builder
-    process = stage.spawn_ready([str(builder.build("untouched")), str(stage.folder() / "record")])
-    told = lines(heapx(process.target(live), "watch", "--every", "0.05", "--times", "2", "--allocator", "glibc", "--json").stdout)
+    process = stage.start("untouched")
+    told = heapx(process.target(live), "watch", "--every", "0.05", "--times", "2", "--allocator", "glibc", "--json").lines
     assert told[1]["rss_bytes"] > 0 and told[1]["threads"] == 1
 
 
@@ -374,7 +343,7 @@ import ctypes, mmap, sys, time
 libc, size, way = ctypes.CDLL(None), 80 << 20, sys.argv[1]
 libc.mmap.restype = libc.malloc.restype = ctypes.c_void_p
 libc.malloc.argtypes, libc.free.argtypes = [ctypes.c_size_t], [ctypes.c_void_p]
-print(flush=True)
+print("ready", flush=True)
 while True:
     time.sleep(0.8)
     if way == "mappings":
@@ -391,19 +360,13 @@ while True:
 
 
 @pytest.mark.parametrize("way", ["mappings", "allocators"])
-def test_spikes(way: str) -> None:
+def test_spikes(stage: Stage, way: str) -> None:
     """Of mappings of the program's own and of malloc: how high, whose, and that they were not memory returned to the OS; the peak is the
     kernel's."""
-    with subprocess.Popen([sys.executable, "-c", SPIKING, way], stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None and process.stdout.readline()
-        try:
-            done = heapx(["--pid", str(process.pid)], "watch", "--every", "0.1", "--times", "125", "--json")
-            status = Path("/proc/%d/status" % process.pid).read_text()
-        finally:
-            process.kill()
-    end = lines(done.stdout)[-1]
+    process = stage.spawn_ready([sys.executable, "-c", SPIKING, way])
+    end = heapx(process.target("live"), "watch", "--every", "0.1", "--times", "125", "--json").lines[-1]
     spikes = end["spikes"]
     assert spikes["number"] >= 3 and spikes["bytes"] == pytest.approx(80 * MB, rel=0.1) and spikes["whose"] == way
     assert end["steps"] == 0 and end["code"] in ("swings", "steady")
-    high = re.search(r"^VmHWM:\s+(\d+) kB", status, re.MULTILINE)
+    high = re.search(r"^VmHWM:\s+(\d+) kB", Path("/proc/%d/status" % process.pid).read_text(), re.MULTILINE)
     assert high is not None and 80 * MB < end["peak_bytes"] <= int(high[1]) << 10

@@ -7,11 +7,10 @@ import argparse
 import json
 import os
 import shutil
-import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any, Dict, Iterator, List
+from typing import Any, Dict, List
 
 import pytest
 
@@ -20,8 +19,9 @@ from gdbheapx.addons.monitor.watch import counters as pressing
 from gdbheapx.addons.monitor.watch.counters import ProcessCounters
 from gdbheapx.addons.monitor.watch.samples import Sample
 from gdbheapx.common.errors import HeapxError
-from gdbheapx.inferior.live.headroom import HeadroomFiles
 from gdbheapx.snapshot import take
+from tests.support.cgroup_files import PID, V1_MOUNT, V2_MOUNT, Machine
+from tests.support.processes import Process, Stage
 from tests.support.tool import Outcome, heapx
 
 pytestmark = pytest.mark.once  # reading the process is proved in the images by the other modules
@@ -37,29 +37,20 @@ while True:
 
 
 @pytest.fixture
-def growing() -> Iterator["subprocess.Popen[bytes]"]:
+def growing(stage: Stage) -> Process:
     """It takes 2 MB each second; blocks below the mmap threshold."""
-    yield from run_ready(GROWS, "100000")
+    return stage.spawn_ready([sys.executable, "-c", GROWS, "100000"])
 
 
 @pytest.fixture
-def resting() -> Iterator["subprocess.Popen[bytes]"]:
-    yield from run_ready("import time; print('ready', flush=True); time.sleep(600)")
-
-
-def run_ready(*words: str) -> Iterator["subprocess.Popen[bytes]"]:
-    """A Python that has said that it is ready, until its test ends."""
-    process = subprocess.Popen([sys.executable, "-c", *words], stdout=subprocess.PIPE)
-    assert process.stdout and process.stdout.readline() == b"ready\n"
-    yield process
-    process.kill()
-    process.communicate()
+def resting(stage: Stage) -> Process:
+    return stage.spawn_ready([sys.executable, "-c", "import time; print('ready', flush=True); time.sleep(600)"])
 
 
 def decided(outcome: Outcome) -> List[Dict[str, Any]]:
     """What was decided about snapshots."""
     assert outcome.code == 0, outcome.stderr
-    return [one for one in map(json.loads, outcome.stdout.splitlines()) if one["kind"] == "snapshot"]
+    return [one for one in outcome.lines if one["kind"] == "snapshot"]
 
 
 def watch(pid: int, folder: Path, *words: str) -> Outcome:
@@ -67,7 +58,7 @@ def watch(pid: int, folder: Path, *words: str) -> Outcome:
     return heapx(["--pid", str(pid)], "watch", "--every", "0.5", *words, "--snapshot-to", str(folder), "--json", seconds=240)
 
 
-def test_growth_takes_one_and_diff_says_what_grew(growing: "subprocess.Popen[bytes]", tmp_path: Path) -> None:
+def test_growth_takes_one_and_diff_says_what_grew(growing: Process, tmp_path: Path) -> None:
     """The first is taken at the beginning, the next when the growth is sure; both are whole snapshots of that process, which runs on."""
     made = decided(watch(growing.pid, tmp_path, "--times", "30", "--snapshot-when", "growth=100M/6", "--snapshots", "1", "--snapshot-gap", "1"))
     assert [(one["rule"], one["outcome"]) for one in made][:2] == [("before", "taken"), ("growth", "taken")]
@@ -77,10 +68,10 @@ def test_growth_takes_one_and_diff_says_what_grew(growing: "subprocess.Popen[byt
     grown = heapx([], "diff", first, last, "--json").data
     (used,) = [row for row in grown["states"] if row["what"] == "used" and row["whose"] == "glibc"] or [None]
     assert used is None or used["diff_bytes"] > 4 * MB
-    assert growing.poll() is None and "TracerPid:\t0" in Path("/proc/%d/status" % growing.pid).read_text()
+    assert growing.popen.poll() is None and "TracerPid:\t0" in Path("/proc/%d/status" % growing.pid).read_text()
 
 
-def test_to_a_url(resting: "subprocess.Popen[bytes]", tmp_path: Path) -> None:
+def test_to_a_url(resting: Process, tmp_path: Path) -> None:
     """It is taken, and is there; where it cannot be, the decision says why, and the snapshot is kept on this machine."""
     pytest.importorskip("fsspec", reason="URLs require fsspec")
     words = "--every", "0.5", "--times", "1", "--snapshot-when", "above=9T", "--json"
@@ -92,14 +83,14 @@ def test_to_a_url(resting: "subprocess.Popen[bytes]", tmp_path: Path) -> None:
     assert "kept" in made["why"] and len(list(tmp_path.glob("*.snap"))) == 2
 
 
-def test_nothing_grows_nothing_is_taken(resting: "subprocess.Popen[bytes]", tmp_path: Path) -> None:
+def test_nothing_grows_nothing_is_taken(resting: Process, tmp_path: Path) -> None:
     """But that at the beginning; no rule holds, and nothing more is said."""
     made = decided(watch(resting.pid, tmp_path, "--times", "14", "--snapshot-when", "growth=1M/4", "--snapshot-when", "above=4G"))
     assert [(one["rule"], one["outcome"]) for one in made] == [("before", "taken")]
     assert len(list(tmp_path.iterdir())) == 1
 
 
-def test_no_more_than_asked_for_and_none_too_soon(growing: "subprocess.Popen[bytes]", tmp_path: Path) -> None:
+def test_no_more_than_asked_for_and_none_too_soon(growing: Process, tmp_path: Path) -> None:
     """A rule that holds all the time takes N, at least the gap apart; each decision is told once, and the file of samples has them, too."""
     log = tmp_path / "log.jsonl"
     words = ("--times", "24", "--snapshot-when", "above=1M", "--snapshots", "2", "--snapshot-gap", "2", "--jsonl", str(log))
@@ -114,7 +105,7 @@ def test_no_more_than_asked_for_and_none_too_soon(growing: "subprocess.Popen[byt
     assert len(list(kept.samples())) == 24 and not kept.left_out
 
 
-def test_one_that_cannot_be_taken_is_told_and_the_watch_goes_on(resting: "subprocess.Popen[bytes]", tmp_path: Path) -> None:
+def test_one_that_cannot_be_taken_is_told_and_the_watch_goes_on(resting: Process, tmp_path: Path) -> None:
     """The folder is gone by then."""
     folder = tmp_path / "gone"
     folder.mkdir()
@@ -149,73 +140,64 @@ def test_swings_are_no_growth(monkeypatch: pytest.MonkeyPatch) -> None:
         assert (capture.GROWTH in made) == steady, made
 
 
-def kernel_files(folder: Path, high: int, waited: str, machine: str = "0.00") -> HeadroomFiles:
-    """A process in one cgroup of version 2."""
-    group = folder / "sys" / "a"
-    for path in (folder / "1", folder / "self", folder / "pressure", group):
-        path.mkdir(parents=True, exist_ok=True)
-    (folder / "1" / "cgroup").write_text("0::/a\n")
-    (folder / "self" / "mountinfo").write_text("30 23 0:26 / %s rw - cgroup2 cgroup2 rw\n" % (folder / "sys"))
-    (group / "memory.events").write_text("low 0\nhigh %d\nmax 0\noom 0\noom_kill 0\n" % high)
-    (group / "cgroup.events").write_text("populated 1\n")
+def kernel_files(machine: Machine, high: int, waited: str, of_machine: str = "0.00") -> None:
+    """The process in one cgroup of version 2."""
+    machine.process("0::/a\n", V2_MOUNT % ("/", machine.top))
+    machine.group("/a", {"memory.events": "low 0\nhigh %d\nmax 0\noom 0\noom_kill 0" % high, "cgroup.events": "populated 1"})
     if waited:
-        (group / "memory.pressure").write_text("some avg10=%s avg60=0.00 avg300=0.00 total=1\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n" % waited)
-    (folder / "pressure" / "memory").write_text("some avg10=%s avg60=0.00 avg300=0.00 total=1\n" % machine)
-    return HeadroomFiles(str(folder))
+        machine.group("/a", {"memory.pressure": "some avg10=%s avg60=0.00 avg300=0.00 total=1\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0" % waited})
+    machine.write(machine.proc / "pressure" / "memory", "some avg10=%s avg60=0.00 avg300=0.00 total=1\n" % of_machine)
 
 
 def test_pressure_is_felt_where_the_kernel_counts_it(tmp_path: Path) -> None:
     """memory.events that rise, or tasks that waited; where the group does not tell, the machine's."""
-    pressure = pressing.Pressure(1, kernel_files(tmp_path, 3, "0.00"))
+    machine = Machine(tmp_path)
+    kernel_files(machine, 3, "0.00")
+    pressure = pressing.Pressure(PID, machine.files)
     assert pressure.felt(10) is None
-    kernel_files(tmp_path, 5, "0.00")
+    kernel_files(machine, 5, "0.00")
     assert (pressure.felt(10) or "").startswith("high of ") and pressure.felt(10) is None
-    kernel_files(tmp_path, 5, "12.50")
+    kernel_files(machine, 5, "12.50")
     assert "12.5 %" in (pressure.felt(10) or "") and pressure.felt(20) is None
-    (tmp_path / "sys" / "a" / "memory.pressure").unlink()
-    kernel_files(tmp_path, 5, "", "40.00")
+    (machine.top / "a" / "memory.pressure").unlink()
+    kernel_files(machine, 5, "", "40.00")
     assert "40 %" in (pressure.felt(10) or "")
 
 
-def version_one(folder: Path, used_mb: int, failures: int) -> HeadroomFiles:
-    """A process in a cgroup of version 1 with a limit of 100 MB."""
-    group = folder / "sys" / "a"
-    for path in (folder / "1", folder / "self", folder / "pressure", group):
-        path.mkdir(parents=True, exist_ok=True)
-    (folder / "1" / "cgroup").write_text("4:memory:/a\n")
-    (folder / "self" / "mountinfo").write_text("30 23 0:26 / %s rw - cgroup cgroup rw,memory\n" % (folder / "sys"))
-    for name, value in (("limit_in_bytes", 100 * MB), ("usage_in_bytes", used_mb * MB), ("failcnt", failures)):
-        (group / ("memory." + name)).write_text("%d\n" % value)
-    return HeadroomFiles(str(folder))
+def version_one(machine: Machine, used_mb: int, failures: int) -> Machine:
+    """The process in a cgroup of version 1 with a limit of 100 MB."""
+    machine.process("4:memory:/a\n", V1_MOUNT % ("/", machine.top))
+    machine.group("/a", {"memory.limit_in_bytes": 100 * MB, "memory.usage_in_bytes": used_mb * MB, "memory.failcnt": failures})
+    return machine
 
 
 def test_a_limit_that_is_close(tmp_path: Path) -> None:
     """Less than a tenth of it is left, or what is left lasts for seconds as the group grows; of version 1 the times that it was met, too."""
-    pressure = pressing.Pressure(1, version_one(tmp_path, 40, 7))
+    machine = Machine(tmp_path)
+    pressure = pressing.Pressure(PID, version_one(machine, 40, 7).files)
     assert pressure.felt(10, 1.0) is None
-    version_one(tmp_path, 48, 7)
+    version_one(machine, 48, 7)
     assert pressure.felt(10, 2.0) is None  # it lasts for 6.5 s
-    version_one(tmp_path, 60, 7)
+    version_one(machine, 60, 7)
     assert "40.0 MiB left of 100.0 MiB" in (pressure.felt(10, 3.0) or "") and pressure.felt(10, 4.0) is None
-    version_one(tmp_path, 61, 7)
+    version_one(machine, 61, 7)
     assert pressure.felt(10, 5.0) is None  # that slowly it lasts for 39 s
-    version_one(tmp_path, 60, 8)
+    version_one(machine, 60, 8)
     assert (pressure.felt(10, 6.0) or "").endswith("memory.failcnt rose by 1") and pressure.felt(10, 7.0) is None
-    version_one(tmp_path, 91, 8)
+    version_one(machine, 91, 8)
     assert "9.0 MiB left" in (pressure.felt(10, 1000.0) or "")
 
 
 def test_memory_that_is_the_groups_own(tmp_path: Path) -> None:
     """A limit that holds for the watch as well counts; one that holds for the other alone, or has room, does not."""
-    files = version_one(tmp_path, 60, 0)
-    assert pressing.lacking_here(1, 1 << 40, files) is None
-    (tmp_path / str(os.getpid())).mkdir()
-    (tmp_path / str(os.getpid()) / "cgroup").write_text("4:memory:/a\n")
-    assert pressing.lacking_here(1, 30 * MB, files) is None
-    assert "40.0 MiB left" in (pressing.lacking_here(1, 50 * MB, files) or "")
+    machine = version_one(Machine(tmp_path), 60, 0)
+    assert pressing.lacking_here(PID, 1 << 40, machine.files) is None
+    machine.write(machine.proc / str(os.getpid()) / "cgroup", "4:memory:/a\n")
+    assert pressing.lacking_here(PID, 30 * MB, machine.files) is None
+    assert "40.0 MiB left" in (pressing.lacking_here(PID, 50 * MB, machine.files) or "")
 
 
-def test_one_program_takes_all(resting: "subprocess.Popen[bytes]", tmp_path: Path) -> None:
+def test_one_program_takes_all(resting: Process, tmp_path: Path) -> None:
     """It has what the first look imported, goes first where memory is short, is started anew if it has ended, and ends with the watch."""
     standby = take.SnapshotStandby(resting.pid)
     standby.take(str(tmp_path / "0"))
@@ -234,7 +216,7 @@ def test_one_program_takes_all(resting: "subprocess.Popen[bytes]", tmp_path: Pat
     assert second.wait(30) == 0
 
 
-def test_rules(resting: "subprocess.Popen[bytes]", tmp_path: Path) -> None:
+def test_rules(resting: Process, tmp_path: Path) -> None:
     """What a rule may be; anything else is refused in one line before anything is watched."""
     assert capture.parse_capture_rule("growth=64M/5") == capture.Rule("growth", 64 * MB, span_s=5) and capture.parse_capture_rule("above=2G").bytes == 2 << 30
     assert capture.parse_capture_rule("pressure").percent == 10 and capture.parse_capture_rule("pressure=2.5").percent == 2.5

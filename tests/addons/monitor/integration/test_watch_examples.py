@@ -75,23 +75,18 @@ HOARDER = "import time; held = [bytes(900) for _ in range(60000)]; few = held[::
 
 @pytest.mark.gdb
 @pytest.mark.live
-def test_the_units_suffice(tmp_path: Path) -> None:
+def test_the_units_suffice(stage: Stage) -> None:
     """With the capabilities and system calls that the units leave them, watch samples another user's process, and trim returns its memory."""
     for program in ("systemd-analyze", "setpriv"):
         need(program)
     if os.getuid() != 0 or ctypes.util.find_library("seccomp") is None:
         pytest.skip("takes root, and libseccomp")
     nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
-    with subprocess.Popen([*nobody, "/usr/bin/python3", "-c", HOARDER], stdout=subprocess.PIPE, cwd="/") as process:
-        try:
-            assert process.stdout and process.stdout.readline() == b"ready\n"
-            target = [*tool_command(), "--pid", str(process.pid)]
-            for name, words, told in (("watch", ["--every", "0.1", "--times", "2"], "2 samples"), ("trim", ["--yes"], "returned to the OS")):
-                command = units.under(str(EXAMPLES / ("gdbheapx-%s@.service" % name)), [*target, name, *words])
-                done = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True)
-                assert done.returncode == 0 and told in done.stdout, done.stdout + done.stderr
-        finally:
-            process.kill()
+    process = stage.spawn_ready([*nobody, "/usr/bin/python3", "-c", HOARDER])
+    for name, words, told in (("watch", ["--every", "0.1", "--times", "2"], "2 samples"), ("trim", ["--yes"], "returned to the OS")):
+        command = units.under(str(EXAMPLES / ("gdbheapx-%s@.service" % name)), [*tool_command(), *process.target("live"), name, *words])
+        done = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        assert done.returncode == 0 and told in done.stdout, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize(

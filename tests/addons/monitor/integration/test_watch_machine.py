@@ -3,13 +3,11 @@
 Files: addons/monitor/watch/machine.py
 """
 
-import json
 import os
-import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any, Dict, Iterator, List
+from typing import Dict, List
 
 import pytest
 
@@ -17,6 +15,7 @@ from gdbheapx.addons.monitor.watch import machine
 from gdbheapx.addons.monitor.watch.counters import ProcessCounters
 from gdbheapx.common.budget import Budget
 from tests.support.busy import stretch
+from tests.support.processes import Stage
 from tests.support.tool import heapx
 
 pytestmark = pytest.mark.once  # reading counters is proved in the images by the other modules
@@ -32,62 +31,39 @@ while True:
 """
 
 
-class Programs:
-    """Processes that are called so, and take so much each twentieth of a second."""
-
-    def __init__(self, name: str) -> None:
-        self.name, self.running = name, []  # type: str, List[subprocess.Popen[bytes]]
-
-    def start(self, each: int) -> int:
-        """Its pid."""
-        process = subprocess.Popen([sys.executable, "-c", PROGRAM, self.name, str(each)], stdout=subprocess.PIPE)
-        assert process.stdout and process.stdout.readline() == b"ready\n"
-        self.running.append(process)
-        return process.pid
+NAME = "many%d" % (os.getpid() % 100000)
 
 
-@pytest.fixture
-def programs() -> Iterator[Programs]:
-    """Ended with the test."""
-    made = Programs("many%d" % (os.getpid() % 100000))
-    yield made
-    for process in made.running:
-        process.kill()
-        process.wait()
-        process.stdout.close()
+def start(stage: Stage, each: int) -> int:
+    """The id of a process that is called so, and takes so much each twentieth of a second."""
+    return stage.spawn_ready([sys.executable, "-c", PROGRAM, NAME, str(each)]).pid
 
 
-def moments(stdout: bytes) -> List[Dict[str, Any]]:
-    """Of --json."""
-    return [json.loads(line) for line in stdout.splitlines()]
-
-
-def test_who_grows_and_how_fast(programs: Programs, tmp_path: Path) -> None:
+def test_who_grows_and_how_fast(stage: Stage, tmp_path: Path) -> None:
     """2 MB a second are 7 GB an hour; those that rest have no rate; the file has the same lines."""
-    grows, rests, log = programs.start(100_000), [programs.start(0) for _ in range(3)], tmp_path / "log"
-    outcome = heapx([], "watch", "--pids", programs.name, "--every", "1", "--times", "14", "--json", "--jsonl", str(log), seconds=120)
-    *samples, end = moments(outcome.stdout)
+    grows, rests, log = start(stage, 100_000), [start(stage, 0) for _ in range(3)], tmp_path / "log"
+    outcome = heapx([], "watch", "--pids", NAME, "--every", "1", "--times", "14", "--json", "--jsonl", str(log), seconds=120)
+    *samples, end = outcome.lines
     assert outcome.code == 0 and len(samples) == 14 and end["kind"] == "end" and [one["processes"] for one in samples] == [4] * 14
     rows = {row["pid"]: row for row in end["rows"]}
-    assert set(rows) == {grows, *rests} and all(row["name"] == programs.name for row in end["rows"])
+    assert set(rows) == {grows, *rests} and all(row["name"] == NAME for row in end["rows"])
     assert end["rows"][0]["pid"] == grows and all(rows[pid]["sure_bytes_per_hour"] is None and abs(rows[pid]["grown_bytes"]) < MB for pid in rests)
     truth = 20 * 100_000 * 3600
     assert 0.4 * truth < rows[grows]["sure_bytes_per_hour"] < 1.3 * truth, rows[grows]
-    assert moments(log.read_bytes()) == [*samples, end]
+    assert log.read_bytes() == outcome.stdout
     assert "TracerPid:\t0" in Path("/proc/%d/status" % grows).read_text()
 
 
-def test_those_that_end_and_those_that_begin(programs: Programs) -> None:
+def test_those_that_end_and_those_that_begin(stage: Stage) -> None:
     """One that ended keeps its row, and says so; one that began is followed from then on. Nobody is counted twice."""
     from gdbheapx.addons.monitor.watch.counters import Counters
 
-    followed = machine.Machine(programs.name, Counters)
-    first = programs.start(0)
+    followed = machine.Machine(NAME, Counters)
+    first = start(stage, 0)
     followed.sample(0.0)
-    second = programs.start(0)
+    second = start(stage, 0)
     followed.sample(1.0)
-    programs.running[0].kill()
-    programs.running[0].wait()
+    stage.processes[0].end()
     followed.sample(2.0)
     rows = {row.pid: row for row in followed.rows()}
     assert (rows[first].ended, rows[second].ended, rows[first].seen_s, rows[second].seen_s, followed.running) == ("ended", "", 1.0, 1.0, 1)

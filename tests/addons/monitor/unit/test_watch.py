@@ -18,7 +18,7 @@ from gdbheapx.addons.monitor.capture.dumped import _DumpedMemory
 from gdbheapx.addons.monitor.watch import samples, text
 from gdbheapx.addons.monitor.watch import summary as codes
 from gdbheapx.addons.monitor.watch import trends as spikes
-from gdbheapx.addons.monitor.watch.counters import Counters, ProcessCounters, ProcessPages
+from gdbheapx.addons.monitor.watch.counters import Counters, ProcessCounters
 from gdbheapx.addons.monitor.watch.samples import Sample, Sampler, Watched
 from gdbheapx.addons.monitor.watch.summary import History, Over, Summary, watch_events
 from gdbheapx.addons.monitor.watch.trends import MOST_POINTS, Series, Steps
@@ -55,6 +55,21 @@ def seen(samples: Iterable[Sample]) -> Steps:
     for one in samples:
         found.add(one)
     return found
+
+
+def history(samples: Iterable[Sample]) -> History:
+    """Of them."""
+    found = History([WATCHED])
+    for one in samples:
+        found.add(one)
+    return found
+
+
+def summary(samples: Iterable[Sample]) -> Summary:
+    """Of all of them."""
+    made = history(samples).summary(codes.TIMES, 0)
+    assert made is not None
+    return made
 
 
 def test_a_series_stays_small() -> None:
@@ -97,23 +112,19 @@ CASES: List[Tuple[str, List[Tuple[int, Optional[int], Optional[int]]]]] = [
 @pytest.mark.parametrize("code, rows", CASES, ids=[code for code, _ in CASES])
 def test_growth_is_put_where_it_is(code: str, rows: List[Tuple[int, Optional[int], Optional[int]]]) -> None:
     """At least half of the growth of RSS must be in use, or kept, to be called so."""
-    watched_ = History([WATCHED])
-    for step, (rss, used, kept) in enumerate(rows):
-        watched_.add(sample(step * 5.0, rss, used, kept))
-    found = watched_.summary(codes.TIMES, 0)
-    assert found is not None and found.code == code
+    assert summary(sample(step * 5.0, *row) for step, row in enumerate(rows)).code == code
 
 ARENAS, HEAP = "CPython: object arenas (obmalloc)", "V8: JavaScript heap"
 
 
 def in_pools(name: str, each: int, held_each: int = 0) -> Any:
     """The summary where RSS grows by 5 MiB a sample, of them so many in a runtime's memory and so many held by the allocator."""
-    kept = History([WATCHED])
+    samples = []
     for step in range(20):
         made = sample(step * 5.0, 100 + 5 * step, None if held_each else 50, None if held_each else 40)
         made = made._replace(readings=[made.readings[0]._replace(held_bytes=(90 + held_each * step) * MB)])
-        kept.add(made._replace(pools={name: (30 + each * step) * MB, "JVM: Java heap": MB} if step % 3 == 0 else None))
-    return kept.summary(codes.TIMES, 0)
+        samples.append(made._replace(pools={name: (30 + each * step) * MB, "JVM: Java heap": MB} if step % 3 == 0 else None))
+    return summary(samples)
 
 
 def test_growth_in_the_memory_of_a_runtime() -> None:
@@ -130,24 +141,18 @@ def test_growth_in_the_memory_of_a_runtime() -> None:
 
 def test_held_without_a_split() -> None:
     """Where it was never known what is in use, growth of what is held is called that."""
-    kept = History([WATCHED])
-    for step in range(20):
-        one = sample(step * 5.0, 100 + 5 * step, None, None)
-        kept.add(one._replace(readings=[one.readings[0]._replace(held_bytes=(60 + 5 * step) * MB)]))
-    found = kept.summary(codes.TIMES, 0)
-    assert found is not None and found.code == codes.HELD
+    samples = [sample(step * 5.0, 100 + 5 * step, None, None) for step in range(20)]
+    held = [one.readings[0]._replace(held_bytes=(60 + 5 * step) * MB) for step, one in enumerate(samples)]
+    assert summary(one._replace(readings=[reading]) for one, reading in zip(samples, held)).code == codes.HELD
 
 
 def test_growth_after_a_return() -> None:
     """What comes back is not called a leak somewhere else; kept memory that is not in RAM is not called kept in RAM."""
-    kept = History([WATCHED])
-    for step in range(40):
-        kept.add(sample(step * 2.0, 100 if not 3 < step < 12 else 30, 20, 70))
-    found = kept.summary(codes.TIMES, 0)
-    assert found is not None and (found.code, found.steps) == (codes.RETURNED, 1) and found.is_mostly_kept
-    kept.add(sample(81, 25, 20, 70))
-    found = kept.summary(codes.TIMES, 0)
-    assert found is not None and found.kept_resident_bytes == 25 * MB and not found.is_mostly_kept
+    samples = [sample(step * 2.0, 100 if not 3 < step < 12 else 30, 20, 70) for step in range(40)]
+    found = summary(samples)
+    assert (found.code, found.steps) == (codes.RETURNED, 1) and found.is_mostly_kept
+    found = summary([*samples, sample(81, 25, 20, 70)])
+    assert found.kept_resident_bytes == 25 * MB and not found.is_mostly_kept
 
 
 def test_a_return_and_what_came_back() -> None:
@@ -194,14 +199,6 @@ def test_a_step_over_several_samples_is_one() -> None:
     assert steps.count == 1 and steps.kept[0].returned_bytes == 60 * MB
 
 
-def history(samples: Iterable[Sample]) -> History:
-    """Of them."""
-    found = History([WATCHED])
-    for one in samples:
-        found.add(one)
-    return found
-
-
 def said(found: History) -> str:
     """The summary as people read it."""
     summary = found.summary(codes.TIMES, 0)
@@ -215,9 +212,9 @@ def said(found: History) -> str:
 def test_what_is_in_use_need_not_be_in_ram() -> None:
     """Blocks in use that were never touched take nothing from what is kept in RAM: it is at most as much as there is anonymous memory, and
     nothing is said where that is no less than what is kept."""
-    untouched = said(history(sample(at, 50, used=60, kept=40) for at in range(0, 60, 5)))
+    untouched = said(sample(at, 50, used=60, kept=40) for at in range(0, 60, 5))
     assert "40.0 MiB free" in untouched and "at most" not in untouched
-    assert "40.0 MiB free (at most 30.0 MiB of it resident)" in said(history(sample(at, 30, used=60, kept=40) for at in range(0, 60, 5)))
+    assert "40.0 MiB free (at most 30.0 MiB of it resident)" in said(sample(at, 30, used=60, kept=40) for at in range(0, 60, 5))
 
 
 @pytest.mark.parametrize("kept", [5, 400])
@@ -225,9 +222,9 @@ def test_a_program_that_unmaps_its_own_memory_returns_none(kept: int) -> None:
     """300 MiB are mapped and unmapped, again and again: no allocator had them, whether it keeps little or much; RSS does not grow back, and
     nothing is said of a trim."""
     rows = [(at, 20 + 300 * (at // 5 % 2), 700 + 300 * (at // 5 % 2)) for at in range(0, 200, 5)]
-    found = history(sample(at, rss, 10, kept, virtual=size if kept > 300 else None) for at, rss, size in rows)
-    assert found.steps.count == 0 and found.steps.undecided_bytes == 0
-    told = said(found)
+    samples = [sample(at, rss, 10, kept, virtual=size if kept > 300 else None) for at, rss, size in rows]
+    assert seen(samples).count == 0 and seen(samples).undecided_bytes == 0
+    told = said(samples)
     assert "trim" not in told and "returned" not in told and "RSS swings" in told
 
 
@@ -240,22 +237,20 @@ def test_what_an_allocator_unmaps_is_returned() -> None:
 def test_growth_that_is_a_swing_is_no_growth() -> None:
     """A program that works in bursts: the mean of the last fifth may be higher than that of the first by chance; no rate is told, no cause."""
     bursts = {1, 20, 34, 35, 36, 37, 39}
-    found = history(sample(at * 2.0, 250 if at in bursts else 20, 10, 240 if at in bursts else 10, virtual=300) for at in range(40))
-    told = said(found)
+    told = said(sample(at * 2.0, 250 if at in bursts else 20, 10, 240 if at in bursts else 10, virtual=300) for at in range(40))
     assert "RSS swings" in told and "an hour" not in told and "leak" not in told
 
 
 def test_growth_below_bursts_is_growth() -> None:
     """Bursts do not hide what stays: the low points rise."""
-    found = history(sample(at * 2.0, 20 + 8 * at + (30 if at % 4 == 0 else 0), 10 + 8 * at + (30 if at % 4 == 0 else 0), 20) for at in range(40))
-    summary = found.summary(codes.TIMES, 0)
-    assert summary is not None and summary.code == codes.IN_USE and "an hour" in said(found)
+    samples = [sample(at * 2.0, 20 + 8 * at + (30 if at % 4 == 0 else 0), 10 + 8 * at + (30 if at % 4 == 0 else 0), 20) for at in range(40)]
+    assert summary(samples).code == codes.IN_USE and "an hour" in said(samples)
 
 
 def test_kept_growth_beside_a_growing_use_is_not_called_harmless() -> None:
     """What is in use did not grow: said only where that is so."""
-    both = said(history(sample(at * 5.0, 100 + 5 * at, 50 + 2 * at, 40 + 3 * at) for at in range(20)))
-    alone = said(history(sample(at * 5.0, 100 + 5 * at, 50, 40 + 5 * at) for at in range(20)))
+    both = said(sample(at * 5.0, 100 + 5 * at, 50 + 2 * at, 40 + 3 * at) for at in range(20))
+    alone = said(sample(at * 5.0, 100 + 5 * at, 50, 40 + 5 * at) for at in range(20))
     assert "malloc keeps" in both and "did not grow" not in both and "no leak" not in both + alone
     assert "malloc keeps; memory in use did not grow" in alone
 
@@ -263,18 +258,17 @@ def test_kept_growth_beside_a_growing_use_is_not_called_harmless() -> None:
 def test_growth_that_did_not_come_back_is_not_said_to() -> None:
     """A little was returned early, and RSS grew by more than that: something else grew."""
     rows = [(at, 100 + 10 * at - (20 if at > 2 else 0)) for at in range(40)]
-    found = history(sample(at * 2.0, rss, 20, 60) for at, rss in rows)
-    summary = found.summary(codes.TIMES, 0)
-    assert summary is not None and summary.steps == 1 and summary.code == codes.ELSEWHERE
+    found = summary(sample(at * 2.0, rss, 20, 60) for at, rss in rows)
+    assert found.steps == 1 and found.code == codes.ELSEWHERE
 
 
 def test_falls_are_judged_alike() -> None:
     """What fell with what is in use is no return, whatever its size; what cannot be judged is said so, and no fall is forgotten."""
     freed = [sample(0, 100, 90, 5), sample(2, 92, 82, 5), sample(4, 92, 82, 5), sample(6, 76, 66, 5), sample(8, 76, 66, 5)]
-    assert seen(freed).count == 0 and "returned" not in said(history(freed))
+    assert seen(freed).count == 0 and "returned" not in said(freed)
     unknown = [sample(0, 100, 40, 50), sample(2, 60, None, None), sample(4, 100, None, None), sample(6, 60, None, None)]
     assert seen(unknown).count == 0 and seen(unknown).undecided_bytes == 80 * MB
-    assert "Another 80.0 MiB left RAM" in said(history(unknown))
+    assert "Another 80.0 MiB left RAM" in said(unknown)
     twice = [sample(at, 100 if at in (0, 10) else 60, 40, 60) for at in (0, 5, 10, 15, 20)]
     assert seen(twice).count == 2, "the second time as the first"
 
@@ -286,27 +280,19 @@ class Process:
         self.reads, self.lives, self.ends_in_the_middle = 0, lives, ends_in_the_middle
         self.pid, self.stopped_ms = 77, None
 
-    @property
-    def is_gone(self) -> bool:
-        """It has been read often enough."""
-        return self.reads > self.lives
-
     def name(self) -> str:
-        """Of the program."""
         return "toy"
 
     def read(self) -> Optional[ProcessCounters]:
-        """Its counters."""
         self.reads += 1
-        return None if self.is_gone else ProcessCounters(5 * MB, 4 * MB, 0, 1)
+        return None if self.has_ended() else ProcessCounters(5 * MB, 4 * MB, 0, 1)
 
-    def pages(self) -> Optional[ProcessPages]:
-        """None."""
+    def pages(self) -> None:
         return None
 
     def has_ended(self) -> bool:
-        """As is_gone."""
-        return self.is_gone
+        """It has been read often enough."""
+        return self.reads > self.lives
 
 
 class Meter:
@@ -325,35 +311,11 @@ class Meter:
         return Reading((1,), 10, 6, 4, 10)
 
 
-class Heap:
-    """Of the meter."""
-
-    def __init__(self, meter: Meter) -> None:
-        self.capabilities = {"meter": lambda: meter}
-
-
-class Heaps:
-    """One."""
-
-    may_be_none = False
-
-    def __init__(self, heap: Heap) -> None:
-        self._heap = heap
-
-    def all(self) -> List[Heap]:
-        """It."""
-        return [self._heap]
-
-    def dry_run(self, heap: Heap) -> Optional[str]:
-        """It returns nothing."""
-        return None
-
-
-class Session:
-    """What a sampler needs of one."""
-
-    def __init__(self, process: Process) -> None:
-        self.target, self.heaps = process, Heaps(Heap(Meter(process)))
+def session_of(process: Process) -> Any:
+    """What a sampler needs of one: a target, and its one heap."""
+    heap = SimpleNamespace(capabilities={"meter": lambda: Meter(process)})
+    heaps = SimpleNamespace(may_be_none=False, all=lambda: [heap], dry_run=lambda heap: None)
+    return SimpleNamespace(target=process, heaps=heaps)
 
 
 @pytest.fixture(autouse=True)
@@ -364,8 +326,7 @@ def counters_of_process(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def watched(process: Process, times: Optional[int] = None, budget: Optional[Budget] = None) -> List[Any]:
     """All events, without waiting."""
-    session: Any = Session(process)
-    sampler = Sampler(session, is_exact=False)
+    sampler = Sampler(session_of(process), is_exact=False)
     return list(watch_events(sampler, History(sampler.watched), 0.001, times, budget or Budget(), sleep=lambda seconds: None))
 
 
@@ -381,9 +342,7 @@ def test_a_process_that_ends(in_the_middle: bool) -> None:
 def test_who_stops_it_gets_a_summary() -> None:
     """Ctrl-C ends it as it should end: nothing is missing."""
     budget = Budget()
-    process = Process(10**9)
-    session: Any = Session(process)
-    sampler = Sampler(session, is_exact=False)
+    sampler = Sampler(session_of(Process(10**9)), is_exact=False)
     loop = watch_events(sampler, History(sampler.watched), 0.001, None, budget, sleep=lambda seconds: None)
     assert isinstance(next(loop), Sample)
     budget.interrupt()
@@ -393,7 +352,6 @@ def test_who_stops_it_gets_a_summary() -> None:
     assert over.why == codes.STOPPED and over.summary.samples == 1
     assert budget.reason is None
 
-SPIKING = Watched(AllocatorInfo("toy", "toy", "1", "libtoy.so", None, None, None, True), (), "trim --dry-run")
 KINDS = (spikes.MAPPINGS, spikes.ALLOCATORS, spikes.FILES, spikes.TOUCHED)
 
 
@@ -413,16 +371,6 @@ class Program:
         reading = Reading((), used + kept, used if is_known else None, kept if is_known else None, None)
         counters = ProcessCounters(rss, rss - more * (self.kind == spikes.FILES), 0, 1, virtual, self.base + self.height + leaked)
         return Sample(1000 + at, at, counters, None, [reading], None)
-
-
-def summary(samples: List[Sample]) -> Summary:
-    """Of all of them."""
-    history = History([SPIKING])
-    for one in samples:
-        history.add(one)
-    made = history.summary(codes.TIMES, 0)
-    assert made is not None
-    return made
 
 
 @pytest.mark.parametrize("kind", KINDS)

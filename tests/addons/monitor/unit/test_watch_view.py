@@ -6,7 +6,7 @@ Files: addons/monitor/watch/table.py, addons/monitor/watch/trends.py, addons/mon
 import json
 import random
 from pathlib import Path
-from typing import Any, Dict, List, Tuple
+from typing import Any, List, Tuple
 
 import pytest
 
@@ -24,10 +24,6 @@ if not addon_loader.has_capability("pages"):
 from gdbheapx.addons.monitor.watch.view import Page
 
 MB = 1 << 20
-
-
-def lines() -> List[Dict[str, Any]]:
-    return [json.loads(line) for line in pages.watched().splitlines()]
 
 
 def written(folder: Path, found: List[Any], end: str = "\n") -> str:
@@ -53,9 +49,9 @@ def read(path: str, folder: Path) -> Tuple[table.RecordedWatch, History, Over, s
 
 def test_a_file_tells_what_its_watch_told(tmp_path: Path) -> None:
     """The summary of the samples is the end that the watch itself wrote, to the byte; so is each step."""
-    kept, _, found, _ = read(written(tmp_path, lines()), tmp_path)
+    kept, _, found, _ = read(written(tmp_path, pages.watched()), tmp_path)
     end = json.loads(table.WatchTableLines(kept).end(found))
-    told = lines()[-1]
+    told = pages.watched()[-1]
     for change in end["growth"].values():
         change.pop("lasting")  # a release that wrote such files did not tell it
     assert end.pop("verdict") == "in-use"
@@ -69,7 +65,7 @@ def test_a_file_tells_what_its_watch_told(tmp_path: Path) -> None:
 
 def test_what_runtimes_have_is_kept(tmp_path: Path) -> None:
     """What grew in a runtime's memory is the headline of the page; a wrong figure there is none."""
-    start, *rest = lines()
+    start, *rest = pages.watched()
     shown = [one for one in rest if one["kind"] == "sample"]
     told = [{**one, "rss_bytes": (200 + n) * MB, "pools": {"CPython: object arenas (obmalloc)": n * MB, "x": -1}} for n, one in enumerate(shown)]
     kept, _, found, page = read(written(tmp_path, [start, *told]), tmp_path)
@@ -80,7 +76,7 @@ def test_what_runtimes_have_is_kept(tmp_path: Path) -> None:
 
 def test_an_end_is_not_needed(tmp_path: Path) -> None:
     """Of a file to which the watch still writes: also where its last line is not whole."""
-    found = lines()
+    found = pages.watched()
     path = written(tmp_path, [*found[:80], json.dumps(found[80])[:50]], end="")
     kept, history, told, page = read(path, tmp_path)
     assert told.why == OPEN and kept.left_out == 0 and told.summary is not None and told.summary.samples == 79 - sum(one["kind"] == "returned" for one in found[:80])
@@ -89,7 +85,7 @@ def test_an_end_is_not_needed(tmp_path: Path) -> None:
 
 def test_damaged_lines_are_left_out(tmp_path: Path) -> None:
     """Whatever stands in a file: samples that are whole are used, the others counted; nothing else is raised."""
-    chance, found = random.Random(5), lines()
+    chance, found = random.Random(5), pages.watched()
     odd = ["", "{", "[]", "7", '{"kind": "sample"}', "[" * 5000, '{"kind": "sample", "elapsed_s": NaN}', "\x00\xff"]
     kept, _, _, page = read(written(tmp_path, [found[0], *odd, *found[1:20]]), tmp_path)
     assert kept.left_out == len(odd) and "8 damaged lines of the file" in page
@@ -115,7 +111,7 @@ def test_damaged_lines_are_left_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize("hostile", pages.HOSTILE, ids=range(len(pages.HOSTILE)))
 def test_hostile_names(tmp_path: Path, hostile: str) -> None:
     """As program, allocator's object and file a name stays a name, and is there to be read."""
-    found = lines()[:30]
+    found = pages.watched()[:30]
     found[0]["name"] = found[0]["allocators"][0]["object"] = found[0]["allocators"][0]["version"] = hostile
     *_, page = read(written(tmp_path, found), tmp_path)
     shown = pages.check(page)
@@ -124,11 +120,11 @@ def test_hostile_names(tmp_path: Path, hostile: str) -> None:
 
 def test_address_space_does_not_flatten_the_rest(tmp_path: Path) -> None:
     """A figure four times as high as every other is said and in the table, not drawn: jemalloc may retain 50 GB of addresses and use 2 GB."""
-    first = lines()[1]
+    first = pages.watched()[1]
     many = [{**sampled(first, number), "rss_bytes": 100 * MB} for number in range(20)]
     for one in many:
         one["allocators"] = {"glibc": {**one["allocators"]["glibc"], "used_bytes": 70 * MB, "system_bytes": 80 * MB, "top_bytes": 900 * MB, "free_bytes": 5 * MB}}
-    *_, page = read(written(tmp_path, [lines()[0], *many]), tmp_path)
+    *_, page = read(written(tmp_path, [pages.watched()[0], *many]), tmp_path)
     text = "".join(pages.check(page).text)
     assert "Not drawn, as it would flatten the rest: top, up to 900.0 MiB" in text and "<title>top</title>" not in page
     assert "<title>system</title>" in page and pages.check(page).values["samples"].count(900 * MB) == 20
@@ -143,7 +139,7 @@ def sampled(found: Any, number: int) -> Any:
 
 def test_a_long_watch(tmp_path: Path) -> None:
     """Of 10,000 samples 240 points at most are kept, each the mean of its samples; a peak of one sample still shows; the page is small."""
-    begin, first = lines()[:2]
+    begin, first = pages.watched()[:2]
     path = written(tmp_path, [begin, *(sampled(first, number) for number in range(10_000))])
     *_, page = read(path, tmp_path)
     found = pages.check(page)
@@ -173,7 +169,7 @@ def test_without_a_sample_there_is_no_page(tmp_path: Path) -> None:
     """An older one stays."""
     path = tmp_path / "page.html"
     path.write_text("old")
-    kept = table.RecordedWatch(written(tmp_path, lines()[:1]))
+    kept = table.RecordedWatch(written(tmp_path, pages.watched()[:1]))
     made, history = Page(str(path), kept, 1.0), History(kept.watched)
     assert made.end(Over(OPEN, history.summary(OPEN, 0)), history) == []
     made.stop(history)

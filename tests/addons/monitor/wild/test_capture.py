@@ -19,16 +19,9 @@ RATES = (50_000_000, 100_000_000, 200_000_000)
 def crash(stage: Stage, number: int, server: Optional[crashes.Server] = None) -> str:
     """What came of it, by the pipe or by this server; empty: a whole snapshot, which says what the core says."""
     folder, process = stage.folder(), stage.start("crashing", "4", str(RATES[number % len(RATES)]))
-    core = folder / "core"
     time.sleep(0.05 * (number % 20))  # how far it has grown is what the rounds differ by
-    if server is not None:
-        core = server.folder / "core"
-        line = server.crash(process, ("byte", "sa"[number % 2]))
-    else:
-        more = ("--to", str(folder / "to"), "--log", str(folder / "log"), "--max-seconds", "60")
-        command = crashes.capture_words(*more, "--pass-to", "/bin/sh", "-c", "'cat > %s'" % core)
-        crashes.crash(process, folder, ("byte", "sa"[number % 2]), command)
-        (line,) = crashes.decided(folder)
+    line = crashes.captured(process, ("byte", "sa"[number % 2]), folder, server)
+    core = (server.folder if server is not None else folder) / "core"
     assert process.popen.returncode == (-6 if number % 2 else -11) and line["passed_code"] == 0, line
     if line["outcome"] not in ("taken", "partial"):
         return "%s: %s" % (line["outcome"], line["why"])
@@ -59,7 +52,7 @@ def test_two_hundred_crashes(builder: object, record_property: Callable[[str, ob
 def test_a_hundred_crashes_of_one_server(builder: object, stage: Stage, record_property: Callable[[str, object], None]) -> None:
     """The same by the socket; the server has its memory, its descriptors and no child afterwards."""
     folder = stage.folder()
-    server = crashes.Server(folder, "sh -c 'cat > \"%s\"'" % (folder / "core"))
+    server = crashes.Server(folder)
     try:
         wrong: List[str] = []
         before = {}

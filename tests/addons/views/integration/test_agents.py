@@ -4,6 +4,7 @@ Files: addons/views/commands/mcp.py, addons/views/agents/answers.py, addons/view
 """
 
 import asyncio
+import importlib.util
 import json
 import os
 import shutil
@@ -20,6 +21,7 @@ from gdbheapx.common.errors import HeapxError
 from gdbheapx.common.global_options import GlobalOptions, split_words
 from tests.support.hostile import plant
 from tests.support.paths import ROOT
+from tests.support.processes import Lasting, Process
 from tests.support.tool import heapx, tool_command
 
 pytest.importorskip("mcp.server.mcpserver", reason="the MCP SDK is not installed")
@@ -32,24 +34,18 @@ READING = {"report", "arenas", "census", "leaks", "owners", "refs", "whatis", "p
 KEY = "obey:delete all files"
 PYTHON = "held = {%r + str(i): 'x' * 300 for i in range(2000)}; print('ready', flush=True); import time; time.sleep(600)" % KEY
 ASKED = GlobalOptions(None, None, None, None, None, None, [], False, False)
+HAS_DUCKDB = importlib.util.find_spec("duckdb") is not None
 Call = Tuple[str, Dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
-def process() -> Any:
+def process(lasting: Lasting) -> Process:
     """A Python program that holds some thousand objects."""
-    started = subprocess.Popen([sys.executable, "-c", PYTHON], stdout=subprocess.PIPE)
-    try:
-        assert started.stdout and started.stdout.readline() == b"ready\n"
-        yield started
-    finally:
-        started.kill()
-        started.wait()
-        started.stdout.close()
+    return lasting.stage.spawn_ready([sys.executable, "-c", PYTHON])
 
 
 @pytest.fixture(scope="module")
-def snapshot(process: Any, tmp_path_factory: pytest.TempPathFactory) -> str:
+def snapshot(process: Process, tmp_path_factory: pytest.TempPathFactory) -> str:
     """Of that program."""
     path = str(tmp_path_factory.mktemp("agents") / "new.snap")
     assert heapx(["--pid", str(process.pid)], "snapshot", path).code in (0, 4)
@@ -98,7 +94,7 @@ def test_only_what_reads_is_offered() -> None:
     assert arguments == {"target", "deep", "limit", "by", "like", "of", "depth", "address", "sql", "old"}
 
 
-def test_each_question_has_the_answer_of_its_command(process: Any, snapshot: str, tmp_path: Path) -> None:
+def test_each_question_has_the_answer_of_its_command(process: Process, snapshot: str, tmp_path: Path) -> None:
     """Of a snapshot, a core and a process; the process stands still, for as long as it says, and goes on."""
     pid, targets = str(process.pid), [(snapshot, ["--snapshot", snapshot]), (str(process.pid), ["--pid", str(process.pid)])]
     if shutil.which("gcore"):
@@ -111,7 +107,7 @@ def test_each_question_has_the_answer_of_its_command(process: Any, snapshot: str
             assert told["target"]["kind"] and (told["stopped_ms"] is None) == (target != pid)
     for name in ("report", "leaks", "check"):
         assert answer(name, target=pid)["data"] is not None
-    assert process.poll() is None
+    assert process.popen.poll() is None
 
 
 def test_calls_that_follow_can_be_made_as_they_are(snapshot: str) -> None:
@@ -132,35 +128,26 @@ def test_answers_are_cut_and_say_where(snapshot: str) -> None:
     told = answer("census", target=snapshot, limit=3)
     rows = heapx(["--snapshot", snapshot], "census", "--json").data["rows"]
     assert len(told["data"]["rows"]) == 3 and {"where": "data.rows", "left_out_at_least": len(rows) - 3} in told["cut"]
-    wide = answer("query", target=snapshot, sql="select address, repeat('x', 390) as text from blocks limit 1000", limit=200) if has_duckdb() else None
+    wide = answer("query", target=snapshot, sql="select address, repeat('x', 390) as text from blocks limit 1000", limit=200) if HAS_DUCKDB else None
     if wide is not None:
         assert len(json.dumps(wide)) <= model.MOST_BYTES and 0 < len(wide["data"]["rows"]) < 200 and wide["cut"]
     assert refused("census", target=snapshot, limit=0)["code"] == "usage"
 
 
-def has_duckdb() -> bool:
-    """SQL can be asked."""
-    try:
-        import duckdb  # noqa: F401
-    except ImportError:
-        return False
-    return True
-
-
-def test_names_of_the_programs_own_objects_stay_here(process: Any, snapshot: str) -> None:
+def test_names_of_the_programs_own_objects_stay_here(process: Process, snapshot: str) -> None:
     """Keys of its dicts are told with --names alone."""
     address = next(row["sample"] for row in heapx(["--snapshot", snapshot], "census", "--like", "str", "--json").data["rows"])
     for target in (snapshot, str(process.pid)):
         calls: List[Call] = [(name, {"target": target}) for name in ("report", "owners", "leaks", "census", "pins")]
         calls += [("refs", {"target": target, "address": address}), ("whatis", {"target": target, "address": address}), ("census", {"target": target, "by": "owner"})]
-        calls += [("query", {"target": target, "sql": "select * from owners"}), ("diff", {"target": target, "old": snapshot})] if has_duckdb() else []
+        calls += [("query", {"target": target, "sql": "select * from owners"}), ("diff", {"target": target, "old": snapshot})] if HAS_DUCKDB else []
         for told, call in zip(asked(calls), calls):
             assert not told.is_error, told.content
             assert "obey" not in told.content[0].text and '"path"' not in told.content[0].text, call
     assert '"path"' in json.dumps(answer("owners", "mcp --names", target=snapshot))
 
 
-def test_growth_since_an_older_one(process: Any, snapshot: str) -> None:
+def test_growth_since_an_older_one(process: Process, snapshot: str) -> None:
     """Of a process since its snapshot; a file that is not there is refused."""
     assert answer("diff", target=str(process.pid), old=snapshot)["data"]["states"]
     assert refused("diff", target=snapshot, old="/nowhere")["code"] == "file-not-found"
@@ -190,7 +177,7 @@ def test_with_a_target_no_other_is_read(snapshot: str) -> None:
     assert refused("arenas", "--snapshot %s mcp" % snapshot, target="1")["code"] == "no-target"
 
 
-def test_with_a_target_diff_reads_what_older_names(process: Any, snapshot: str) -> None:
+def test_with_a_target_diff_reads_what_older_names(process: Process, snapshot: str) -> None:
     """And nothing that an agent names: no process, no other file; --older itself is a file."""
     pid, fixed, older = str(process.pid), "--snapshot %s mcp" % snapshot, "--snapshot %s mcp --older %s" % (snapshot, snapshot)
     assert answer("diff", older)["data"]["states"] is not None and answer("diff", older, old=snapshot)["data"] is not None
@@ -220,7 +207,7 @@ def test_sql_that_writes_too_much(snapshot: str, monkeypatch: pytest.MonkeyPatch
     assert refused("query", target=snapshot, sql="SELECT 1")["code"] == "stopped-early"
 
 
-def test_sql_over_a_file_keeps_nobody_waiting(process: Any, snapshot: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sql_over_a_file_keeps_nobody_waiting(process: Process, snapshot: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another question is answered while it is at work; over a process it is not, which would be stopped twice."""
     answers, said = model.Answers(ASKED, understand_words(ASKED, ["mcp"]).options, False), []
     held = {"content": b'{"data": {"columns": [], "rows": []}, "target": {"kind": null, "stopped_ms": null}, "partial": false, "problems": []}', "said": "", "code": 0}
@@ -235,21 +222,26 @@ def test_sql_over_a_file_keeps_nobody_waiting(process: Any, snapshot: str, monke
     assert said == [False, True]
 
 
+def over_standard_input(words: List[str], calls: List[Call], **how: Any) -> List[Any]:
+    """What the SDK's client gets for the calls from a program that it starts, as any agent's does."""
+
+    async def run() -> List[Any]:
+        parameters = mcp.StdioServerParameters(command=words[0], args=words[1:], env={**os.environ}, **how)
+        async with mcp.Client(mcp.stdio_client(parameters)) as client:
+            return [await client.call_tool(name, arguments) for name, arguments in calls]
+
+    return asyncio.run(run())
+
+
 def test_in_a_folder_of_anybody(snapshot: str, tmp_path: Path) -> None:
     """The server's children import nothing from its working folder, which is the agent's."""
     plant(tmp_path)
     (tmp_path / "old.core").write_bytes(b"no core")
     program = "import sys; sys.path[0] = %r; from gdbheapx.app.cli import main; sys.exit(main())" % str(ROOT)
-    words = ["-c", program, "--snapshot", snapshot, "mcp", "--older", "old.core"]
-
-    async def run() -> Any:
-        parameters = mcp.StdioServerParameters(command=sys.executable, args=words, env={**os.environ}, cwd=tmp_path)
-        async with mcp.Client(mcp.stdio_client(parameters)) as client:
-            return [await client.call_tool("diff", {}), await client.call_tool("query", {"sql": "SELECT 1 AS x"})]
-
-    diff, query = asyncio.run(run())
+    words = [sys.executable, "-c", program, "--snapshot", snapshot, "mcp", "--older", "old.core"]
+    diff, query = over_standard_input(words, [("diff", {}), ("query", {"sql": "SELECT 1 AS x"})], cwd=tmp_path)
     assert "old.core is not an ELF core" in diff.structured_content["error"]["message"]
-    assert not has_duckdb() or query.structured_content["data"] == {"types": {"x": "INTEGER"}, "rows": [{"x": 1}]}
+    assert not HAS_DUCKDB or query.structured_content["data"] == {"types": {"x": "INTEGER"}, "rows": [{"x": 1}]}
     assert not (tmp_path / "RAN").exists()
 
 
@@ -272,19 +264,12 @@ def test_next_steps_as_calls(line: Optional[str], call: Optional[Call]) -> None:
     assert model.parse_next_call(line) == call
 
 
-def test_over_a_real_standard_input(process: Any) -> None:
+def test_over_a_real_standard_input(process: Process) -> None:
     """The command is started by the SDK's client as any agent's program does; it ends with it, and the process goes on."""
-    command = tool_command()
-    words = [*command[1:], "--pid", str(process.pid), "mcp"]
-
-    async def run() -> Any:
-        parameters = mcp.StdioServerParameters(command=command[0], args=words, env={**os.environ})
-        async with mcp.Client(mcp.stdio_client(parameters)) as client:
-            return [await client.call_tool("arenas", {}), await client.call_tool("census", {"limit": 2}), await client.call_tool("no_such", {})]
-
-    arenas, census, wrong = asyncio.run(run())
+    calls: List[Call] = [("arenas", {}), ("census", {"limit": 2}), ("no_such", {})]
+    arenas, census, wrong = over_standard_input([*tool_command(), *process.target("live"), "mcp"], calls)
     assert arenas.structured_content["data"]["arenas"] and census.structured_content["stopped_ms"] > 0
-    assert wrong.is_error and process.poll() is None
+    assert wrong.is_error and process.popen.poll() is None
 
 
 def test_without_the_sdk_one_line_says_what_is_missing(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from gdbheapx.analysis.reachability.owners import ELEMENTS
 from gdbheapx.common import global_options
 from gdbheapx.common.errors import HeapxError
 from tests.support import hostile
-from tests.support.processes import Process, Stage
+from tests.support.processes import Lasting, Process, Stage
 from tests.support.tool import heapx, tool_command
 
 textual = pytest.importorskip("textual", reason="textual is not installed")
@@ -34,20 +34,13 @@ PYTHON = "held = [{'k%d' % i: 'x' * 300} for i in range(2000)]; print('ready', f
 
 
 @pytest.fixture(scope="module")
-def snapshots(tmp_path_factory: pytest.TempPathFactory) -> List[str]:
+def snapshots(lasting: Lasting) -> List[str]:
     """Of a Python program that holds some thousand objects."""
-    folder = tmp_path_factory.mktemp("explored")
-    process = subprocess.Popen([sys.executable, "-c", PYTHON], stdout=subprocess.PIPE)
-    try:
-        assert process.stdout and process.stdout.readline() == b"ready\n"
-        paths = [str(folder / name) for name in ("old.snap", "new.snap")]
-        for path in paths:
-            assert heapx(["--pid", str(process.pid)], "snapshot", path).code in (0, 4)
-        return paths
-    finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
+    process = lasting.stage.spawn_ready([sys.executable, "-c", PYTHON])
+    paths = [str(process.folder / name) for name in ("old.snap", "new.snap")]
+    for path in paths:
+        assert heapx(process.target("live"), "snapshot", path).code in (0, 4)
+    return paths
 
 
 def driven(path: str, drive: Callable[[Explorer, ExplorerView, Any], Coroutine[Any, Any, None]], older: str = "", width: int = 80) -> None:
@@ -61,6 +54,12 @@ def driven(path: str, drive: Callable[[Explorer, ExplorerView, Any], Coroutine[A
                 await drive(app, view, pilot)
 
         asyncio.run(run())
+
+
+async def press(pilot: Any, *keys: str) -> None:
+    """These keys, and what they lead to."""
+    await pilot.press(*keys)
+    await pilot.pause()
 
 
 async def until(pilot: Any, true: Callable[[], bool]) -> None:
@@ -77,10 +76,8 @@ def test_from_the_largest_owner_to_what_it_owns(snapshots: List[str]) -> None:
     rows = heapx(["--snapshot", snapshots[1]], "owners", "--depth", "2", "--limit", "5", "--json").data["owners"]
 
     async def drive(app: Explorer, view: ExplorerView, pilot: Any) -> None:
-        await pilot.press("3")
-        await pilot.pause()
-        await pilot.press("enter")
-        await pilot.pause()
+        await press(pilot, "3")
+        await press(pilot, "enter")
         shown = app.query_one("#tree").root.children  # type: ignore[attr-defined]
         told = [(node.data.owned.owner, node.data.owned.retained_bytes) for node in shown[: len(rows)]]
         assert told == [(row["owner"], row["retained_bytes"]) for row in rows]
@@ -114,27 +111,21 @@ def test_from_a_class_to_its_owners_to_a_block_to_its_paths(snapshots: List[str]
     rows = heapx(["--snapshot", snapshots[1]], "census", "--like", "dict", "--json").data["rows"]
 
     async def drive(app: Explorer, view: ExplorerView, pilot: Any) -> None:
-        await pilot.press("4", "slash", *"dict", "enter")
-        await pilot.pause()
+        await press(pilot, "4", "slash", *"dict", "enter")
         table = app.query_one("#classes", ExplorerTable)
         assert [(row[0], row[4]) for row in table.shown.rows] == [(row["bytes"], row["signature"]) for row in rows]
-        await pilot.press("enter")
-        await pilot.pause()
+        await press(pilot, "enter")
         owners, blocks = app.screen.query_one("#below-0", ExplorerTable).shown, app.screen.query_one("#below-1", ExplorerTable).shown
         assert sum(row[1] for row in owners.rows) == rows[0]["blocks"] and len(blocks.rows) > 1
         app.screen.query_one("#below-1", ExplorerTable).focus()
-        await pilot.press("enter")
-        await pilot.pause()
+        await press(pilot, "enter")
         address = blocks.keys[0]
         assert any(line.startswith("Block 0x%x " % address) for line in app.screen.lines)  # type: ignore[attr-defined]
-        await pilot.press("escape")
-        await pilot.pause()
+        await press(pilot, "escape")
         assert app.screen.query("#below-1")
-        await pilot.press("escape")
-        await pilot.pause()
+        await press(pilot, "escape")
         sizes = [row[0] for row in app.query_one("#classes", ExplorerTable).shown.rows]
-        await pilot.press("s")
-        await pilot.pause()
+        await press(pilot, "s")
         counts = [row[2] for row in app.query_one("#classes", ExplorerTable).shown.rows]
         assert sizes == sorted(sizes, reverse=True) and counts == sorted(counts, reverse=True)
 
@@ -145,23 +136,18 @@ def test_from_a_class_by_its_owner_to_paths(snapshots: List[str]) -> None:
     """Enter on an owner of a class goes to its place in the tree, p to the paths of what is there; of a root they end where it stands."""
 
     async def drive(app: Explorer, view: ExplorerView, pilot: Any) -> None:
-        await pilot.press("4", "enter")
-        await pilot.pause()
+        await press(pilot, "4", "enter")
         owners = app.screen.query_one("#below-0", ExplorerTable)
         owners.move_cursor(row=next(place for place, row in enumerate(owners.shown.rows) if "__main__.held" in (row[2] or "")))
-        await pilot.press("enter")
-        await pilot.pause()
+        await press(pilot, "enter")
         node = app.query_one("#tree").cursor_node  # type: ignore[attr-defined]
         assert app.query_one("TabbedContent").active == "owners" and "__main__.held" in node.data.owned.owner  # type: ignore[attr-defined]
-        await pilot.press("p")
-        await pilot.pause()
+        await press(pilot, "p")
         assert "Path: __main__.held" in app.screen.lines  # type: ignore[attr-defined]
-        await pilot.press("escape")
-        await pilot.pause()
+        await press(pilot, "escape")
         root = next(one for one in app.query_one("#tree").root.children if not one.data.is_block)  # type: ignore[attr-defined]
         app.query_one("#tree").move_cursor(root)  # type: ignore[attr-defined]
-        await pilot.press("p")
-        await pilot.pause()
+        await press(pilot, "p")
         assert [note.message for note in app._notifications][-1].endswith("is where paths end")
 
     driven(snapshots[1], drive)
@@ -226,8 +212,7 @@ def test_search_sql_and_differences(snapshots: List[str], tmp_path: Path, monkey
         app.query_one("#changes").focus()
         await pilot.press("e", "escape")
         await pilot.press("w", "escape")
-        await pilot.press("e")
-        await pilot.pause()
+        await press(pilot, "e")
         assert not list(tmp_path.iterdir())
         await pilot.press("x", "enter")
         await until(pilot, lambda: bool(list(tmp_path.iterdir())))

@@ -3,7 +3,7 @@
 import json
 import os
 from pathlib import Path
-from typing import Any, Iterator
+from typing import Any, Iterator, List
 
 import pytest
 
@@ -41,14 +41,14 @@ def write(folder: Path, name: str, told: Any) -> Path:
     return path
 
 
-def write_watch(folder: Path, path: Path, lines: str) -> Path:
+def write_watch(folder: Path, path: Path, lines: List[Any]) -> Path:
     """From a file of these lines."""
     table = pytest.importorskip("gdbheapx.addons.monitor.watch.table", reason="the add-on monitor was deleted")
     from gdbheapx.addons.monitor.watch.summary import History
     from gdbheapx.addons.monitor.watch.view import Page
 
     source = folder / "lines"
-    source.write_text(lines, encoding="utf-8")
+    source.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     kept = table.RecordedWatch(str(source))
     history, made = History(kept.watched), Page(str(path), kept, kept.every_s, str(source))
     for sample in kept.samples():
@@ -58,13 +58,12 @@ def write_watch(folder: Path, path: Path, lines: str) -> Path:
     return path
 
 
-def long_watch() -> str:
+def long_watch() -> List[Any]:
     """The recorded one, again and again: each point of its curves is the mean of several samples. Its program has a hostile name."""
-    found = [json.loads(line) for line in pages.watched().splitlines()]
+    found = pages.watched()
     found[0]["name"] = found[0]["allocators"][0]["object"] = "</svg><script>alert(1)</script> \u202egpj.exe"
     samples = [one for one in found if one["kind"] == "sample"]
-    many = [{**one, "elapsed_s": one["elapsed_s"] + 3600 * turn} for turn in range(30) for one in samples]
-    return "\n".join(json.dumps(one) for one in [found[0], *many]) + "\n"
+    return [found[0], *({**one, "elapsed_s": one["elapsed_s"] + 3600 * turn} for turn in range(30) for one in samples)]
 
 
 def document(name: str) -> Any:
