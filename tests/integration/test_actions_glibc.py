@@ -18,25 +18,12 @@ from typing import List
 import pytest
 
 from gdbheapx.inferior.arch import native_architecture
+from tests.support import victims
 from tests.support.compilers import compile_c
 from tests.support.gcores import gcore
 from tests.support.paths import PROGRAMS
 from tests.support.processes import Stage
 from tests.support.tool import TOOL_SECONDS, acted, heapx, in_gdb, tool_command, tool_environment
-from tests.support.victims import (
-    ROUNDS,
-    Parked,
-    Rounds,
-    Victim,
-    be_nice,
-    check_free,
-    pending_of,
-    rounds,
-    server,
-    start_parked,
-    status,
-    until,
-)
 
 pytestmark = pytest.mark.image  # its gdb makes the call, in its libc
 
@@ -59,7 +46,7 @@ def test_trim_gives_back_what_was_predicted(stage: Stage, live: str, state: str)
     assert data["returned"] == (1 if data["predicted_bytes"] else 0)
     if state != "small-top":
         assert data["predicted_resident_bytes"] > 400 << 10, "the program built too little to trim"
-    check_free(process)
+    victims.check_free(process)
     process.command(b"t")
     assert process.words()[1] in (0, 1)
 
@@ -74,7 +61,7 @@ def test_a_worker_of_the_kernel_is_in_nobodys_way(stage: Stage, live: str, tmp_p
     assert not heapx(["--core", str(gcore(process))], "arenas", "--json").envelope["problems"], "a thread without a cache"
     data = acted(heapx(process.target(live), "trim", "--yes", "--json").data)
     assert -data["anonymous_diff_bytes"] == data["predicted_resident_bytes"] > 400 << 10
-    check_free(process)
+    victims.check_free(process)
     process.command(b"t")
     assert process.words()[1] in (0, 1)
 
@@ -107,7 +94,7 @@ def test_pad_is_left_at_the_top(stage: Stage, live: str) -> None:
 
 def test_dry_run_and_probe_change_nothing(stage: Stage, live: str) -> None:
     """--dry-run --probe tries registers and puts them back: the same memory afterwards, no call, and 0 wrong answers."""
-    made = server(stage)
+    made = victims.server(stage)
     for _ in range(2):
         outcome = heapx(["--pid", str(made.victim.pid)], "trim", "--dry-run", "--probe", "--json")
         assert outcome.code in (0, 4), outcome.stderr[-1000:]  # a server at work may be met inside malloc
@@ -118,19 +105,19 @@ def test_dry_run_and_probe_change_nothing(stage: Stage, live: str) -> None:
 
 def test_server_under_load_is_not_harmed(stage: Stage, live: str) -> None:
     """Many times attach, trim, detach while threads hammer malloc: 0 wrong answers, registers, signals lost, deaths, hangs; most rounds do it."""
-    made = server(stage)
-    table = rounds(ROUNDS, ["--pid", str(made.victim.pid)], ["trim"], made.check_well)
+    made = victims.server(stage)
+    table = victims.rounds(victims.ROUNDS, ["--pid", str(made.victim.pid)], ["trim"], made.check_well)
     made.end()
-    assert table.done + sum(table.refused.values()) == ROUNDS
-    assert table.done >= ROUNDS // 2, table.table()
+    assert table.done + sum(table.refused.values()) == victims.ROUNDS
+    assert table.done >= victims.ROUNDS // 2, table.table()
     assert table.given_back_bytes > 0
 
 
 def test_single_thread_is_never_called_inside_malloc(stage: Stage, live: str) -> None:
     """A program of one thread that is in malloc and free for ever takes no lock there: each round is done or refused, and its heap stays whole."""
-    victim = Victim(stage.start("victim", "single"))
-    table = rounds(ROUNDS, ["--pid", str(victim.pid)], ["trim", "--wait", "20"], victim.check_well)
-    assert table.done + sum(table.refused.values()) == ROUNDS
+    victim = victims.Victim(stage.start("victim", "single"))
+    table = victims.rounds(victims.ROUNDS, ["--pid", str(victim.pid)], ["trim", "--wait", "20"], victim.check_well)
+    assert table.done + sum(table.refused.values()) == victims.ROUNDS
     outcome = heapx(["--pid", str(victim.pid)], "check", "--json")
     assert outcome.code in (0, 4)
     victim.check_well()
@@ -140,21 +127,21 @@ def test_busy_and_inlined_threads_keep_their_registers(stage: Stage, live: str) 
     """Where no thread is in a system call of libc's (all compute, or all are in inlined ones), the tool acts or refuses, and no register is changed."""
     for state in ("busy", "inline"):
         process = stage.start("victim_parked", state)
-        be_nice(process.pid)
-        table = Rounds()
+        victims.be_nice(process.pid)
+        table = victims.Rounds()
         for _ in range(3):
             table.count(heapx(process.target(live), "trim", "--yes", "--json"))
-            check_free(process)
-        Parked(process).go()
+            victims.check_free(process)
+        victims.Parked(process).go()
 
 
 def test_waits_until_malloc_is_left(stage: Stage, live: str) -> None:
     """A thread that is inside malloc when the tool comes, and leaves it soon, is waited for: the call is made then."""
-    parked = Parked(start_parked(stage, "malloc"))
+    parked = victims.Parked(victims.start_parked(stage, "malloc"))
     answers = []  # type: list[object]
     tool = threading.Thread(target=lambda: answers.append(heapx(["--pid", str(parked.pid)], "trim", "--yes", "--json", "--wait", "500")))
     tool.start()
-    until(lambda: status(parked.lwp, "State").startswith("t"), lambda: "the tool does not come", parked.process)
+    victims.until(lambda: victims.status(parked.lwp, "State").startswith("t"), lambda: "the tool does not come", parked.process)
     parked.go_later()
     tool.join(TOOL_SECONDS)
     assert answers, "the tool did not end"
@@ -165,7 +152,7 @@ def test_waits_until_malloc_is_left(stage: Stage, live: str) -> None:
 
 def test_thread_above_the_dynamic_linker(stage: Stage, live: str) -> None:
     """A destructor that the dynamic linker called: the stack is unwound through it, though a gdb that knows it writes into it when it attaches."""
-    parked = Parked(stage.start("victim_parked", "ending"))
+    parked = victims.Parked(stage.start("victim_parked", "ending"))
     data = heapx(parked.process.target(live), "trim", "--yes", "--json").data
     assert acted(data)["returned"] in (0, 1)
     assert linker_pages(parked.pid) == 0
@@ -186,12 +173,12 @@ def linker_pages(pid: int) -> int:
 
 def test_pending_signals_stay_pending(stage: Stage, live: str) -> None:
     """Signals that wait for a thread or the process wait afterwards too, each as often as before, and arrive when they are let in."""
-    parked = Parked(stage.start("victim_parked", "pending"))
-    before = pending_of(parked.pid)
+    parked = victims.Parked(stage.start("victim_parked", "pending"))
+    before = victims.pending_of(parked.pid)
     assert int(before["process"], 16) and int(before["threads"][parked.lwp], 16)
     for _ in range(3):
         heapx(["--pid", str(parked.pid)], "trim", "--yes", "--json")
-        assert pending_of(parked.pid) == before
+        assert victims.pending_of(parked.pid) == before
     parked.go()
     assert parked.pending == 3001
 
@@ -200,11 +187,11 @@ def test_stopped_process_stays_stopped(stage: Stage, live: str) -> None:
     """A process that job control stopped is stopped afterwards, whatever the outcome, and runs on when it is told to."""
     process = stage.start("trimmer", "main")
     os.kill(process.pid, signal.SIGSTOP)
-    until(lambda: status(process.pid, "State")[0] == "T", lambda: "does not stop", process)
+    victims.until(lambda: victims.status(process.pid, "State")[0] == "T", lambda: "does not stop", process)
     outcome = heapx(process.target(live), "trim", "--yes", "--json")
     assert outcome.code in (0, 1), outcome.stderr
-    assert status(process.pid, "TracerPid") == "0"
-    assert status(process.pid, "State")[0] == "T"
+    assert victims.status(process.pid, "TracerPid") == "0"
+    assert victims.status(process.pid, "State")[0] == "T"
     os.kill(process.pid, signal.SIGCONT)
     process.command(b"t")
 
@@ -332,7 +319,7 @@ def test_inside_gdb(stage: Stage, live: str, folder: Path) -> None:
     _, before, _, after, _ = outcome.stdout.decode().split("\n---\n")
     assert before == after
     assert all(any(line.split()[:1] == [name] for line in before.splitlines()) for name in native_architecture().to_call().general if "orig" not in name)
-    check_free(process)
+    victims.check_free(process)
     process.command(b"t")
 
 

@@ -16,10 +16,11 @@ from gdbheapx.inferior.target import open_elf_target
 from gdbheapx.jemalloc.entry import ALLOCATOR
 from gdbheapx.jemalloc.extents import CACHED_DAMAGE, EXTENT_DAMAGE
 from tests.support import kernelcore
+from tests.support.damaged import in_time
 from tests.support.damaged_jemalloc import COMMANDS, Patient
 from tests.support.jemallocs import BUILDS, start
 from tests.support.processes import Builder, Stage
-from tests.support.random_damage import in_time, words_in_use
+from tests.support.random_damage import words_in_use
 
 pytestmark = pytest.mark.once  # the rules by which damage is told are the tool's own
 

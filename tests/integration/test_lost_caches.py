@@ -209,8 +209,7 @@ def test_random_damage(damaged: Damaged, seeds: range) -> None:
     true = caches(damaged.ask("arenas"))
     threads = {row["lwp"]: (row["chunks"], row["bytes"]) for row in damaged.ask("tcache").envelope["data"]["threads"]}
     for seed in seeds:
-        numbers = random.Random(seed)
-        try:
+        with damaged.harmed(seed) as numbers:
             for _ in range(numbers.choice((1, 1, 1, 2, 5))):
                 place, is_offset = numbers.choice(numbers.choice(places))
                 other, other_is_offset = numbers.choice(numbers.choice(places))
@@ -229,10 +228,6 @@ def test_random_damage(damaged: Damaged, seeds: range) -> None:
                 if command == ("tcache",) and asked.code == 0:
                     rows = {row["lwp"]: (row["chunks"], row["bytes"]) for row in asked.envelope["data"]["threads"]}
                     assert rows == threads, command
-        except Exception as error:
-            raise AssertionError("seed %d: %s: %s" % (seed, type(error).__name__, error)) from error
-        finally:
-            damaged.heal()
     assert whole < len(seeds)
 
 

@@ -1,8 +1,6 @@
-"""A kernel core of a program on mimalloc that is damaged and healed in place: where its own words are, and another word in some of them."""
+"""A kernel core of a program on mimalloc that is damaged and healed in place: and where its own words are."""
 
-import random
 from pathlib import Path
-from typing import Dict, List
 
 from gdbheapx import kernel as kernels
 from gdbheapx.addons.allocators.mimalloc import heap
@@ -10,9 +8,6 @@ from gdbheapx.addons.allocators.mimalloc.entry import ALLOCATOR
 from gdbheapx.common.budget import Budget
 from tests.support.damaged import DamagedCore
 from tests.support.heap_contexts import heap_context
-from tests.support.random_damage import another
-
-HOW_MANY = (1, 1, 2, 4, 16, 64)
 
 
 class DamagedMimalloc(DamagedCore):
@@ -39,12 +34,4 @@ class DamagedMimalloc(DamagedCore):
                 for address in range(self.get(part), self.get(part) + (1 << 16), 8)
                 if self.holds(address) and self.get(address)
             ]
-        self.kinds: Dict[str, List[int]] = {kind: [one for one in places if self.holds(one)] for kind, places in kinds.items()}
-
-    def harm(self, seed: int) -> None:
-        """Another word in some places."""
-        numbers, filled = random.Random(seed), [places for places in self.kinds.values() if places]
-        for _ in range(numbers.choice(HOW_MANY)):
-            places = numbers.choice(filled)
-            place = numbers.choice(places)
-            self.put(place, another(numbers, self.get(place), places))
+        self.kinds = [held for held in ([one for one in places if self.holds(one)] for places in kinds.values()) if held]

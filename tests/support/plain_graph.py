@@ -2,20 +2,7 @@
 
 from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
-from gdbheapx.kernel.blocks.graph import (
-    EXACT_SLOT,
-    LAST_OWNING_BIT,
-    NO_NODE,
-    NO_SLOT,
-    OWNS_ALL,
-    RULE_BASE,
-    RULE_END,
-    RULE_HABIT,
-    RULE_INSIDE,
-    RULE_START,
-    RULE_TAG,
-    Owning,
-)
+from gdbheapx.kernel.blocks import graph
 from gdbheapx.kernel.blocks.packed import STREAMS, Move, pack_numbers
 from gdbheapx.kernel.blocks.stream import CLASS_USED
 from tests.support.plain_hold import PlainHold
@@ -43,7 +30,7 @@ class PlainGraph:
         spans = [(start, start + size) for start, size in self.blocks] + [*self.mappings, *world.roots]
         memory = [(start, self._words(pieces[start][: end - start])) for start, end in spans]
         self.edges = [self._edges(node, start, list(enumerate(words))) for node, (start, words) in enumerate(memory)]
-        registers = [*enumerate(more), *((EXACT_SLOT + place, one + 9) for place, one in enumerate(more))]
+        registers = [*enumerate(more), *((graph.EXACT_SLOT + place, one + 9) for place, one in enumerate(more))]
         self.edges.append(self._edges(len(spans), 0, registers))
 
     def _words(self, data: bytes) -> List[int]:
@@ -56,19 +43,18 @@ class PlainGraph:
 
     def _edges(self, node: int, start: int, words: Sequence[Tuple[int, int]]) -> List[PlainEdge]:
         places = [(slot, place) for slot, place in ((slot, self.find(value)) for slot, value in words) if place and place[0] != node]
-        plain = [place[0] >= len(self.blocks) or (slot >= EXACT_SLOT and node >= self.first) for slot, place in places]
+        plain = [place[0] >= len(self.blocks) or (slot >= graph.EXACT_SLOT and node >= self.first) for slot, place in places]
         ends = self._ends([None if is_plain else place for is_plain, (_, place) in zip(plain, places)])
         edges = []
         for at, (slot, (target, inside)) in enumerate(places):
             if plain[at]:
-                inside, rule = 0, RULE_START
+                inside, rule = 0, graph.RULE_START
             elif inside:
-                rule = RULE_TAG if inside < self.word else RULE_INSIDE
+                rule = graph.RULE_TAG if inside < self.word else graph.RULE_INSIDE
             else:
-                rule = RULE_END if at in ends else RULE_START
-            edges.append(
-                PlainEdge(target, rule, slot if self.has_slots or node >= len(self.blocks) else NO_SLOT, inside if rule == RULE_INSIDE else 0)
-            )
+                rule = graph.RULE_END if at in ends else graph.RULE_START
+            has_slot = self.has_slots or node >= len(self.blocks)
+            edges.append(PlainEdge(target, rule, slot if has_slot else graph.NO_SLOT, inside if rule == graph.RULE_INSIDE else 0))
         return edges
 
     def _ends(self, places: Sequence[Optional[Tuple[int, int]]]) -> Set[int]:
@@ -79,7 +65,7 @@ class PlainGraph:
         while first < len(places):
             begin, behind = places[first], first + 1
             if begin and not begin[1]:
-                while behind < len(places) and (places[behind] or (NO_NODE,))[0] == begin[0]:
+                while behind < len(places) and (places[behind] or (graph.NO_NODE,))[0] == begin[0]:
                     behind += 1
                 end, is_twice = (begin[0] + 1, 0), (places[behind - 1] or begin) == begin and behind > first + 1
                 wanted = [end] if behind > first + 1 else [end, end]
@@ -94,7 +80,7 @@ class PlainGraph:
         """Cuts nodes at slots."""
         made = []
         for node, edges in enumerate(self.edges):
-            bounds = [0, *(slot for at, slot in places if at == node), NO_SLOT + 1]
+            bounds = [0, *(slot for at, slot in places if at == node), graph.NO_SLOT + 1]
             made += [[edge for edge in edges if low <= edge.slot < high] for low, high in zip(bounds, bounds[1:])]
         self.edges = made
 
@@ -109,7 +95,7 @@ class PlainGraph:
                 stack += [target for target in targets[node] if target != without]
         return seen
 
-    def is_owned(self, node: int, edge: PlainEdge, told: Optional[Owning]) -> Optional[bool]:
+    def is_owned(self, node: int, edge: PlainEdge, told: Optional[graph.Owning]) -> Optional[bool]:
         """Whether the word that it stands in owns it; None where nobody says."""
         if told is None:
             return None
@@ -118,20 +104,21 @@ class PlainGraph:
         if node >= len(self.blocks):
             return None
         mask = told.masks[told.labels[node]]
-        is_owned = None if mask == OWNS_ALL else bool(mask >> min(edge.slot, LAST_OWNING_BIT) & 1)
+        is_owned = None if mask == graph.OWNS_ALL else bool(mask >> min(edge.slot, graph.LAST_OWNING_BIT) & 1)
         begin = told.begins[told.labels[edge.node]] if edge.node < len(self.blocks) else 0
-        return True if is_owned is None and edge.rule == RULE_INSIDE and edge.inside == begin else is_owned
+        return True if is_owned is None and edge.rule == graph.RULE_INSIDE and edge.inside == begin else is_owned
 
-    def named(self, told: Owning) -> List[Set[int]]:
+    def named(self, told: graph.Owning) -> List[Set[int]]:
         """What is reached from starts, then from roots by pointers that hold, then by any: by words that own."""
         kept = [[(edge, self.is_owned(node, edge, told)) for edge in edges] for node, edges in enumerate(self.edges)]
-        strong = [[edge.node for edge, is_owned in some if is_owned or (is_owned is None and edge.rule <= RULE_HABIT)] for some in kept]
+        habit = graph.RULE_HABIT
+        strong = [[edge.node for edge, is_owned in some if is_owned or (is_owned is None and edge.rule <= habit)] for some in kept]
         every = [[edge.node for edge, is_owned in some if is_owned is not False] for some in kept]
         started = self.reachable(told.starts, every)
         roots = [*started, *range(self.first, len(self.edges))]
         return [started, self.reachable(roots, strong), self.reachable(roots, every)]
 
-    def owners(self, weak: Tuple[int, int], told: Optional[Owning] = None, locals_from: Optional[int] = None) -> List[int]:
+    def owners(self, weak: Tuple[int, int], told: Optional[graph.Owning] = None, locals_from: Optional[int] = None) -> List[int]:
         """By node the nearest one without which nothing leads there. Weak pointers count for what no other reaches."""
         starts = list(told.starts) if told is not None else []
         roots = [*starts, *range(self.first, len(self.edges))]
@@ -143,7 +130,7 @@ class PlainGraph:
             for node in reached - self.reachable(roots, targets, one) - {one}:
                 above[node].add(one)
         nearest = {node: [one for one in owners if len(above[one]) == len(owners) - 1] for node, owners in above.items()}
-        return [(nearest.get(node) or [NO_NODE])[0] for node in range(len(self.edges))]
+        return [(nearest.get(node) or [graph.NO_NODE])[0] for node in range(len(self.edges))]
 
     def streams(self, moves: Sequence[Move], slots: bool) -> Dict[int, bytes]:
         """As a file has it: packed.c says what each stream is."""
@@ -159,7 +146,7 @@ class PlainGraph:
             pack_numbers([len(edges) for edges in self.edges]),
             pack_numbers([away << 1 if away >= 0 else (-away << 1) - 1 for away, _, _ in steps]),
             bytes(edge.rule for _, edge in every),
-            pack_numbers([edge.inside for _, edge in every if edge.rule in (RULE_BASE, RULE_HABIT, RULE_INSIDE)]),
+            pack_numbers([edge.inside for _, edge in every if edge.rule in (graph.RULE_BASE, graph.RULE_HABIT, graph.RULE_INSIDE)]),
             pack_numbers([step for _, step, node in steps if slots or node >= len(self.blocks)]),
         ]
         assert len(found) == len(STREAMS)

@@ -3,29 +3,7 @@
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.census.world import CensusTarget, Recogniser, Signature, order_rows
-from gdbheapx.kernel.blocks.signatures import (
-    ADDRESS,
-    ALL,
-    AT_LEAST,
-    AT_MOST,
-    BEGINS_TEXT,
-    EQUAL,
-    FIELD,
-    IN_RANGES,
-    IN_SET,
-    MOST_SIZED,
-    NOT_EQUAL,
-    NUMBERS,
-    ONLY_ZEROS,
-    SIGNED_BYTES,
-    SIZED_BITS,
-    UNSIGNED,
-    USABLE,
-    Condition,
-    NumberSet,
-    SignatureRow,
-    Signed,
-)
+from gdbheapx.kernel.blocks import signatures
 
 HEAP, BLOCK_BYTES = 0x10000, 32
 TEXT = frozenset([*range(0x20, 0x7F), *range(9, 14)])
@@ -34,14 +12,14 @@ TEXT = frozenset([*range(0x20, 0x7F), *range(9, 14)])
 class Told(NamedTuple):
     """What a signer tells."""
 
-    found: List[Signed]
+    found: List[signatures.Signed]
     labels: List[int]
-    rest: Signed
+    rest: signatures.Signed
 
 
-def added(signed: Optional[Signed], row: int, key: int, address: int, usable: int) -> Signed:
+def added(signed: Optional[signatures.Signed], row: int, key: int, address: int, usable: int) -> signatures.Signed:
     """With one more block."""
-    before = signed or Signed(row, key, 0, 0, address, usable, usable)
+    before = signed or signatures.Signed(row, key, 0, 0, address, usable, usable)
     least, most = min(before.least_bytes, usable), max(before.most_bytes, usable)
     return before._replace(blocks=before.blocks + 1, bytes=before.bytes + usable, least_bytes=least, most_bytes=most)
 
@@ -51,35 +29,37 @@ def content(data: bytes, usable: int, order: Any) -> Optional[int]:
     start = data[:64]
     text = start[: next((at for at, byte in enumerate(start) if byte not in TEXT), 64)]
     if len(text) >= 8 and (len(text) == len(start) or not start[len(text)]):
-        return BEGINS_TEXT
+        return signatures.BEGINS_TEXT
     if data and len(data) == usable and not any(data):
-        return ONLY_ZEROS
+        return signatures.ONLY_ZEROS
     words = [word for word in (int.from_bytes(data[at : at + 8], order) for at in range(0, len(data) - 7, 8)) if word]
     doubles = sum(-64 <= (word >> 52 & 0x7FF) - 1023 <= 64 for word in words)
-    return NUMBERS if doubles >= 8 and 10 * (len(words) - doubles) <= len(words) else None
+    return signatures.NUMBERS if doubles >= 8 and 10 * (len(words) - doubles) <= len(words) else None
 
 
 class PlainSigner:
     """Rows and sets as a signer has them."""
 
-    def __init__(self, order: Any, rows: Sequence[SignatureRow], sets: Sequence[NumberSet]) -> None:
+    def __init__(self, order: Any, rows: Sequence[signatures.SignatureRow], sets: Sequence[signatures.NumberSet]) -> None:
         self._order, self._rows, self._sets = order, rows, sets
 
     def _number(self, data: bytes, offset: int, width: int) -> Optional[int]:
         return int.from_bytes(data[offset : offset + width], self._order) if offset + width <= len(data) else None
 
-    def _meets(self, one: Condition, address: int, usable: int, data: bytes) -> bool:
+    def _meets(self, one: signatures.Condition, address: int, usable: int, data: bytes) -> bool:
         number, other = self._number(data, one.offset, one.width), self._number(data, one.other, one.width)
-        if number is None or (one.base == FIELD and other is None):
+        if number is None or (one.base == signatures.FIELD and other is None):
             return False
-        value, set_ = number & one.mask, self._sets[one.operand] if one.op in (IN_SET, IN_RANGES) else NumberSet()
-        if one.op == IN_SET:
+        is_of_set = one.op in (signatures.IN_SET, signatures.IN_RANGES)
+        value, set_ = number & one.mask, self._sets[one.operand] if is_of_set else signatures.NumberSet()
+        if one.op == signatures.IN_SET:
             return value != 0 and value in set_.numbers
-        if one.op == IN_RANGES:
+        if one.op == signatures.IN_RANGES:
             return value != 0 and any(low <= value < high for low, high in set_.ranges)
-        base = {USABLE: usable, ADDRESS: address, FIELD: (other or 0) & one.mask}.get(one.base, 0)
-        bound = (base + one.operand) & ALL
-        return {EQUAL: value == bound, NOT_EQUAL: value != bound, AT_MOST: value <= bound, AT_LEAST: value >= bound}[one.op]
+        base = {signatures.USABLE: usable, signatures.ADDRESS: address, signatures.FIELD: (other or 0) & one.mask}.get(one.base, 0)
+        bound = (base + one.operand) & signatures.ALL
+        answers = (value == bound, value != bound, value <= bound, value >= bound)
+        return answers[(signatures.EQUAL, signatures.NOT_EQUAL, signatures.AT_MOST, signatures.AT_LEAST).index(one.op)]
 
     def _row(self, address: int, usable: int, data: bytes) -> Optional[Tuple[int, int]]:
         """(row, key) of the first row that it meets."""
@@ -89,23 +69,24 @@ class PlainSigner:
             fits = row.least_usable <= usable <= row.most_usable and number is not None
             if fits and all(self._meets(one, address, usable, data) for one in row.conditions):
                 key = (number or 0) & mask
-                return place, key & (1 << SIZED_BITS) - 1 | min(usable // 8, MOST_SIZED) << SIZED_BITS if row.sized else key
+                bits, size = signatures.SIZED_BITS, min(usable // 8, signatures.MOST_SIZED)
+                return place, key & (1 << bits) - 1 | size << bits if row.sized else key
         known = content(data, usable, self._order)
         return None if known is None else (len(self._rows) + known, 0)
 
     def tell(self, memory: bytes, at: int, blocks: Sequence[Tuple[int, int]]) -> Told:
         """Of blocks at (address, usable bytes) in memory that begins at `at`."""
-        signed: Dict[Tuple[int, int], Signed] = {}
+        signed: Dict[Tuple[int, int], signatures.Signed] = {}
         labels, rest = [], None
         for address, usable in blocks:
-            met = self._row(address, usable, memory[address - at :][: min(usable, SIGNED_BYTES)])
+            met = self._row(address, usable, memory[address - at :][: min(usable, signatures.SIGNED_BYTES)])
             if met is None:
-                labels.append(UNSIGNED)
+                labels.append(signatures.UNSIGNED)
                 rest = added(rest, 0, 0, address, usable)
             else:
                 signed[met] = added(signed.get(met), *met, address, usable)
                 labels.append(list(signed).index(met) + 1)
-        return Told(list(signed.values()), labels, rest or Signed(*[0] * 7))
+        return Told(list(signed.values()), labels, rest or signatures.Signed(*[0] * 7))
 
 
 def name_blocks(recogniser: Recogniser, world: CensusTarget, contents: Sequence[bytes], usable: int = BLOCK_BYTES) -> List[Optional[Signature]]:

@@ -1,35 +1,11 @@
 """Random words in what an allocator keeps for itself: arenas, headers, links, caches, and trees."""
 
-import random
-import signal
 from array import array
-from contextlib import contextmanager
-from typing import Any, Dict, Iterator, List, Sequence
+from typing import Dict, List
 
 from gdbheapx.glibc.layouts import HEAP_INFO
-from tests.support.busy import stretch
-from tests.support.damaged_glibc import Damaged
 from tests.support.damaged_jemalloc import Patient
 from tests.support.plants_glibc import Map
-
-HOW_MANY = (1, 1, 2, 4, 16, 64)
-LOOK_SECONDS = 30
-
-
-@contextmanager
-def in_time(what: str) -> Iterator[None]:
-    """Fails where the body hangs."""
-
-    def hangs(*_: Any) -> None:
-        raise AssertionError("%s is not done after %d s" % (what, LOOK_SECONDS))
-
-    before = signal.signal(signal.SIGALRM, hangs)
-    signal.alarm(round(stretch(LOOK_SECONDS)))
-    try:
-        yield
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
 
 
 def places_of(there: Map) -> Dict[str, List[int]]:
@@ -51,25 +27,6 @@ def places_of(there: Map) -> Dict[str, List[int]]:
     return {kind: [one for one in places if core.holds(one)] for kind, places in kinds.items()}
 
 
-def another(numbers: random.Random, old: int, places: Sequence[int]) -> int:
-    """What stands there instead: a bit flipped, noise, zeros, ones, text, a little more or less, or an address of something else."""
-    choice = numbers.randrange(8)
-    if choice < 3:
-        return old ^ 1 << numbers.randrange(64)
-    if choice == 7:
-        return numbers.choice(places)
-    return (numbers.getrandbits(64), 0, (1 << 64) - 1, 0x4141414141414141, old + numbers.choice((1, -1, 8, 16, 4096, -4096)))[choice - 3]
-
-
-def damage(core: Damaged, kinds: Dict[str, List[int]], seed: int) -> None:
-    """Another word in some places."""
-    numbers, filled = random.Random(seed), [places for places in kinds.values() if places]
-    for _ in range(numbers.choice(HOW_MANY)):
-        places = numbers.choice(filled)
-        place = numbers.choice(places)
-        core.put(place, another(numbers, core.get(place), places))
-
-
 def words_in_use(patient: Patient) -> List[List[int]]:
     """Addresses of words of jemalloc's own that are not zero; each list is as likely to be hit as another."""
     kinds: Dict[str, List[int]] = {}
@@ -80,13 +37,3 @@ def words_in_use(patient: Patient) -> List[List[int]]:
             kinds.setdefault(kind, []).extend(at + 8 * number for number, word in enumerate(words) if word)
     assert len(kinds) >= 6 and all(kinds.values())
     return [sorted(set(places)) for places in kinds.values()]
-
-
-def damage_jemalloc(patient: Patient, places: List[List[int]], seed: int) -> None:
-    """Another word in some places."""
-    numbers = random.Random(seed)
-    for _ in range(numbers.choice((1, 1, 2, 4, 16, 100))):
-        own = numbers.choice(places)
-        place = numbers.choice(own)
-        if patient.holds(place):
-            patient.put(place, another(numbers, patient.get(place), own))

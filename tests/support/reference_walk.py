@@ -8,24 +8,8 @@ from gdbheapx.inferior.base import BulkSource, BytesSource
 from gdbheapx.kernel.blocks.stream import EVERYTHING, BlockFilter, BlockState
 from gdbheapx.kernel.common import library as common
 from gdbheapx.kernel.common.library import ADDRESS_MASK, STOP_END, STOP_FENCE, STOP_OVERRUN, STOP_TOP, STOP_UNREADABLE, histogram_class
-from gdbheapx.kernel.glibc import records as glibc_lists
-from gdbheapx.kernel.glibc.records import (
-    PAGE_COUNTERS,
-    SPECIAL_FAST,
-    SPECIAL_TCACHE,
-    SPECIAL_TCACHE_STRUCT,
-    STATUS_FAST,
-    STATUS_FENCE,
-    STATUS_FREE,
-    STATUS_TCACHE,
-    STATUS_TCACHE_STRUCT,
-    STATUS_TOP,
-    STATUS_USED,
-    Geometry,
-    NativeListed,
-    Region,
-    WalkResult,
-)
+from gdbheapx.kernel.glibc import records as glibc
+from gdbheapx.kernel.glibc.records import Geometry, NativeRules
 from gdbheapx.kernel.jemalloc import records as api
 
 PREV_INUSE, IS_MMAPPED, NON_MAIN, FLAGS = 1, 2, 4, 7
@@ -79,7 +63,7 @@ class Chunk(NamedTuple):
 class RegionWalk:
     """The chunks of one region, piece by piece; `stop`, `at`, `size` and what was noted count once all were met."""
 
-    def __init__(self, memory: Memory, geometry: Geometry, region: Region, specials: Sequence[int]) -> None:
+    def __init__(self, memory: Memory, geometry: Geometry, region: glibc.Region, specials: Sequence[int]) -> None:
         self.memory, self.geometry, self.region = memory, geometry, region
         self.specials = [special for special in specials if region.begin <= special < region.end]
         self.kinds: Dict[int, int] = {}
@@ -105,7 +89,7 @@ class RegionWalk:
             if first is None:
                 return
             is_top = self.stop == STOP_TOP
-            yield Chunk(self.at, self.field, self.size if is_top else 0, first, 0, self.previous, 0, STATUS_TOP)
+            yield Chunk(self.at, self.field, self.size if is_top else 0, first, 0, self.previous, 0, glibc.STATUS_TOP)
             self.at, self.previous = first, 0
 
     def _next(self) -> Optional[Chunk]:
@@ -146,11 +130,11 @@ class RegionWalk:
     def _status(self, after: Optional[Tuple[int, ...]]) -> int:
         kind = self.kinds.get(self.at, 0)
         if after and not after[1] & PREV_INUSE:
-            return STATUS_FREE
-        if SPECIAL_FAST <= kind <= SPECIAL_TCACHE_STRUCT:
+            return glibc.STATUS_FREE
+        if glibc.SPECIAL_FAST <= kind <= glibc.SPECIAL_TCACHE_STRUCT:
             return kind
         is_fence = after and self.size == self.geometry.min_chunk_bytes and after[1] == PREV_INUSE
-        return STATUS_FENCE if is_fence and self.at + self.size != self.region.top else STATUS_USED
+        return glibc.STATUS_FENCE if is_fence and self.at + self.size != self.region.top else glibc.STATUS_USED
 
     def _further_piece(self) -> Optional[int]:
         """Where the main arena goes on behind fenceposts, or behind top, that end with a page."""
@@ -193,7 +177,7 @@ class RegionWalk:
         return True
 
 
-NAMES = {STATUS_TCACHE_STRUCT: "tcache_struct", STATUS_TCACHE: "tcache", STATUS_FAST: "fast", STATUS_FREE: "free"}
+NAMES = {glibc.STATUS_TCACHE_STRUCT: "tcache_struct", glibc.STATUS_TCACHE: "tcache", glibc.STATUS_FAST: "fast", glibc.STATUS_FREE: "free"}
 
 
 class RegionTotals:
@@ -201,13 +185,13 @@ class RegionTotals:
 
     def __init__(self, geometry: Geometry) -> None:
         self.geometry, self.run = geometry, 0
-        self.counts: Dict[str, int] = dict.fromkeys(WalkResult._fields, 0)
+        self.counts: Dict[str, int] = dict.fromkeys(glibc.WalkResult._fields, 0)
         self.rows: Dict[int, List[int]] = {}
 
     def count(self, chunk: Chunk) -> None:
         """One more chunk."""
         counts, status, size = self.counts, chunk.status, chunk.size
-        if status == STATUS_TOP:  # a further piece begins, at chunk.fd
+        if status == glibc.STATUS_TOP:  # a further piece begins, at chunk.fd
             if size:
                 self.reach_top(chunk.field, size, chunk.previous)
             self.close_run(chunk.at + size)
@@ -215,14 +199,14 @@ class RegionTotals:
             counts["further_pieces"] += 1
             return
         row = self.rows.setdefault(histogram_class(size, self.geometry.alignment_bytes), [0] * 5)
-        if status in (STATUS_FREE, STATUS_FAST):
+        if status in (glibc.STATUS_FREE, glibc.STATUS_FAST):
             row[2] += 1
             row[3] += size
             starts_before = not chunk.field & PREV_INUSE and chunk.previous
             self.run = self.run or (chunk.previous if starts_before else chunk.at)
         else:
             self.close_run(chunk.at)
-        if status == STATUS_FENCE:
+        if status == glibc.STATUS_FENCE:
             counts["fence_bytes"] += size
             return
         name = NAMES.get(status, "used")
@@ -263,7 +247,7 @@ class RegionTotals:
         self.run = 0
 
 
-def walk(source: BulkSource, geometry: Geometry, region: Region, specials: Sequence[int] = ()) -> WalkResult:
+def walk(source: BulkSource, geometry: Geometry, region: glibc.Region, specials: Sequence[int] = ()) -> glibc.WalkResult:
     """As ChunkWalker.walk of one region, without a page table."""
     memory = Memory(source, geometry.word_bytes, geometry.little_endian)
     region_walk, totals = RegionWalk(memory, geometry, region, specials), RegionTotals(geometry)
@@ -277,9 +261,9 @@ def walk(source: BulkSource, geometry: Geometry, region: Region, specials: Seque
     missed = [special for special in passed if special & ~FLAGS not in met]
     counts: Dict[str, Any] = dict(totals.counts, stop=region_walk.stop, at=region_walk.at)
     counts.update(specials_met=len(passed) - len(missed), missed_special=min(missed, default=0), missed_specials=len(missed))
-    counts.update(dict.fromkeys(PAGE_COUNTERS))
+    counts.update(dict.fromkeys(glibc.PAGE_COUNTERS))
     counts["histogram"] = tuple((index, *row) for index, row in sorted(totals.rows.items()) if row[0] or row[2] or row[4])
-    return WalkResult(**counts)
+    return glibc.WalkResult(**counts)
 
 
 class _Lane:
@@ -295,15 +279,15 @@ class _Lane:
         for chunk in walked.chunks():
             if chunk.size and self._has(chunk.at, chunk.size, chunk.status):
                 yield chunk.at, chunk.size, chunk.status
-        if walked.stop == STOP_TOP and walked.size and self._has(walked.at, walked.size, STATUS_TOP):
-            yield walked.at, walked.size, STATUS_TOP
+        if walked.stop == STOP_TOP and walked.size and self._has(walked.at, walked.size, glibc.STATUS_TOP):
+            yield walked.at, walked.size, glibc.STATUS_TOP
 
     def _has(self, address: int, size: int, status: int) -> bool:
         return self.wanted.has(status, size) and address + self.lead >= self.wanted.start
 
 
 def list_chunks(
-    source: BulkSource, geometry: Geometry, regions: Sequence[NativeListed], specials: Sequence[int] = (), wanted: BlockFilter = EVERYTHING
+    source: BulkSource, geometry: Geometry, regions: Sequence[glibc.NativeListed], specials: Sequence[int] = (), wanted: BlockFilter = EVERYTHING
 ) -> Tuple[List[Tuple[int, int, int, int]], BlockState]:
     """As ChunkWalker.blocks: (address, usable bytes, status, arena) of each, and how the region that ended last did."""
     memory, left, lanes = Memory(source, geometry.word_bytes, geometry.little_endian), sorted(regions), []  # type: ignore[var-annotated]
@@ -332,7 +316,7 @@ def list_chunks(
 class _Lists:
     """Follows lists link by link."""
 
-    def __init__(self, memory: Memory, geometry: Geometry, rules: glibc_lists.NativeRules) -> None:
+    def __init__(self, memory: Memory, geometry: Geometry, rules: NativeRules) -> None:
         self.memory, self.geometry, self.rules = memory, geometry, rules
         self.members: List[int] = []
         self.mapped: Set[int] = set()
@@ -340,19 +324,19 @@ class _Lists:
     def single(self, kind: int, entry: int, limit: int) -> List[int]:
         """A thread cache's list or a fastbin."""
         word, mask = self.geometry.word_bytes, (1 << 8 * self.geometry.word_bytes) - 1
-        offset, sizes = 2 * word if kind == glibc_lists.FAST else 0, {}  # type: ignore[var-annotated]
-        has_size = kind == glibc_lists.TCACHE_SIZED
+        offset, sizes = 2 * word if kind == glibc.FAST else 0, {}  # type: ignore[var-annotated]
+        has_size = kind == glibc.TCACHE_SIZED
         while entry:
             field = (entry + offset) & mask
             if entry in sizes:
-                return _figures(glibc_lists.CYCLE, entry, sizes)
+                return _figures(glibc.CYCLE, entry, sizes)
             if field % self.geometry.alignment_bytes:
-                return _figures(glibc_lists.UNALIGNED, entry, sizes)
+                return _figures(glibc.UNALIGNED, entry, sizes)
             if len(sizes) >= limit:
-                return _figures(glibc_lists.TOO_LONG, entry, sizes)
+                return _figures(glibc.TOO_LONG, entry, sizes)
             found = self.memory.words((field - word) & mask, 2) if has_size else self.memory.words(field, 1)
             if found is None:
-                return _figures(glibc_lists.UNREADABLE, entry, sizes)
+                return _figures(glibc.UNREADABLE, entry, sizes)
             sizes[entry] = found[0] if has_size else 0
             self._collect(kind, entry, sizes[entry])
             entry = (found[-1] ^ field >> 12 if self.rules.mangled else found[-1]) & mask
@@ -360,30 +344,30 @@ class _Lists:
 
     def _collect(self, kind: int, entry: int, field: int) -> None:
         chunk = entry - 2 * self.geometry.word_bytes
-        if kind == glibc_lists.TCACHE_SIZED and field & IS_MMAPPED:
+        if kind == glibc.TCACHE_SIZED and field & IS_MMAPPED:
             self.mapped.add(chunk & ADDRESS_MASK)
         else:
-            self.members.append((entry | SPECIAL_FAST if kind == glibc_lists.FAST else chunk | SPECIAL_TCACHE) & ADDRESS_MASK)
+            self.members.append((entry | glibc.SPECIAL_FAST if kind == glibc.FAST else chunk | glibc.SPECIAL_TCACHE) & ADDRESS_MASK)
 
     def bin(self, header: int, limit: int) -> List[int]:
         """A bin, from its header to its header."""
         word, fields = self.geometry.word_bytes, {}  # type: ignore[var-annotated]
         first, previous, count = self.memory.words(header + 2 * word, 2), header, 0
         if first is None:
-            return _figures(glibc_lists.UNREADABLE, header, fields)
+            return _figures(glibc.UNREADABLE, header, fields)
         chunk = first[0]
         while chunk != header:
             if (chunk + 2 * word) % self.geometry.alignment_bytes:
-                return _figures(glibc_lists.UNALIGNED, chunk, fields)
+                return _figures(glibc.UNALIGNED, chunk, fields)
             if count >= limit:
-                return _figures(glibc_lists.TOO_LONG, chunk, fields)
+                return _figures(glibc.TOO_LONG, chunk, fields)
             found = self.memory.words(chunk, 4)
             if found is None or found[3] != previous:
-                return _figures(glibc_lists.UNREADABLE if found is None else glibc_lists.BACK_LINK, chunk, fields)
+                return _figures(glibc.UNREADABLE if found is None else glibc.BACK_LINK, chunk, fields)
             fields[chunk], count = found[1], count + 1
             self.members.append(chunk)
             previous, chunk = chunk, found[2]
-        return _figures(0, 0, fields) if first[1] == previous else _figures(glibc_lists.BACK_LINK, header, fields)
+        return _figures(0, 0, fields) if first[1] == previous else _figures(glibc.BACK_LINK, header, fields)
 
 
 def _figures(problem: int, at: int, members: Dict[int, int]) -> List[int]:
@@ -392,17 +376,17 @@ def _figures(problem: int, at: int, members: Dict[int, int]) -> List[int]:
     return [len(members), problem, at, last, *sums, min(fields, default=0), max(fields, default=0)]
 
 
-def follow(source: BulkSource, geometry: Geometry, lists: glibc_lists.NativeFreeLists, rules: glibc_lists.NativeRules) -> glibc_lists.NativeFollowedList:
+def follow(source: BulkSource, geometry: Geometry, lists: glibc.NativeFreeLists, rules: NativeRules) -> glibc.NativeFollowedList:
     """As ChunkWalker.follow."""
     follower = _Lists(Memory(source, geometry.word_bytes, geometry.little_endian), geometry, rules)
     asked = zip(lists.heads, lists.kinds, lists.limits)
-    rows = [follower.bin(head, limit) if kind == glibc_lists.BIN else follower.single(kind, head, limit) for head, kind, limit in asked]
+    rows = [follower.bin(head, limit) if kind == glibc.BIN else follower.single(kind, head, limit) for head, kind, limit in asked]
     every = [*follower.members, *lists.also] if rules.collect else [*lists.also]
     lowest = {special & ~FLAGS: special for special in sorted(every, reverse=True)}
     twice = sorted(chunk for chunk, count in Counter(special & ~FLAGS for special in every).items() if count > 1)
     mapped = sorted(follower.mapped) if rules.collect else []
     columns: List[Any] = [array("Q", column) for column in zip(*rows)] or [array("Q")] * 8
-    return glibc_lists.NativeFollowedList._make([*columns, array("Q", sorted(lowest.values())), array("Q", twice), array("Q", mapped)])
+    return glibc.NativeFollowedList._make([*columns, array("Q", sorted(lowest.values())), array("Q", twice), array("Q", mapped)])
 
 
 def find_chain(source: BulkSource, geometry: Geometry, low: int, high: int, anchors: Sequence[int], strict: bool = False) -> Optional[int]:

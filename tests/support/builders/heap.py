@@ -6,19 +6,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.inferior.base import BytesSource
 from gdbheapx.kernel.common.library import STOP_END, STOP_FENCE, STOP_TOP, histogram_class
-from gdbheapx.kernel.glibc.records import (
-    PAGE_COUNTERS,
-    STATUS_FAST,
-    STATUS_FENCE,
-    STATUS_FREE,
-    STATUS_TCACHE,
-    STATUS_TCACHE_STRUCT,
-    STATUS_TOP,
-    STATUS_USED,
-    Geometry,
-    Region,
-    WalkResult,
-)
+from gdbheapx.kernel.glibc import records
 
 Spec = Sequence[Tuple[int, int]]
 
@@ -27,7 +15,7 @@ ENDS = ("top", "end", "fence", "small-fence")
 terminator (sysmalloc, old top too small to be freed)."""
 
 GEOMETRIES = tuple(
-    Geometry(word, alignment, max(4 * word, alignment), 6 * word, page, little)
+    records.Geometry(word, alignment, max(4 * word, alignment), 6 * word, page, little)
     for word, alignment in ((8, 16), (4, 8), (4, 16))
     for page in (4096, 65536)
     for little in (True, False)
@@ -41,12 +29,12 @@ class Built(NamedTuple):
     """A heap and what a walk of it must say."""
 
     data: bytes
-    region: Region
+    region: records.Region
     cached_chunks: Any
     """Sorted array('Q') of chunk | kind."""
     chunks: List[Tuple[int, int, int]]
     """(chunk, size, status) of every chunk that a listing gives."""
-    expected: WalkResult
+    expected: records.WalkResult
 
     @property
     def source(self) -> BytesSource:
@@ -54,12 +42,12 @@ class Built(NamedTuple):
         return BytesSource(((self.region.begin, self.data),))
 
 
-def first_chunk(geometry: Geometry, address: int) -> int:
+def first_chunk(geometry: records.Geometry, address: int) -> int:
     """The first chunk address from `address` on: what malloc returns for it is aligned."""
     return address + -(address + 2 * geometry.word_bytes) % geometry.alignment_bytes
 
 
-def put(data: bytearray, geometry: Geometry, offset: int, value: int) -> None:
+def put(data: bytearray, geometry: records.Geometry, offset: int, value: int) -> None:
     """Writes one word."""
     word = geometry.word_bytes
     data[offset : offset + word] = (value & ((1 << 8 * word) - 1)).to_bytes(word, "little" if geometry.little_endian else "big")
@@ -67,7 +55,7 @@ def put(data: bytearray, geometry: Geometry, offset: int, value: int) -> None:
 
 def build(
     spec: Spec,
-    geometry: Geometry = LP64,
+    geometry: records.Geometry = LP64,
     end: str = "top",
     address: int = 0x5550000,
     seed: int = 0,
@@ -80,23 +68,23 @@ def build(
     begin = first_chunk(geometry, address)
     spec = list(spec)
     if end == "top":
-        spec.append((STATUS_TOP, top_bytes or geometry.min_chunk_bytes * 3))
+        spec.append((records.STATUS_TOP, top_bytes or geometry.min_chunk_bytes * 3))
     elif end == "small-fence":
-        spec.append((STATUS_FENCE, geometry.min_chunk_bytes))
+        spec.append((records.STATUS_FENCE, geometry.min_chunk_bytes))
     size = sum(entry[1] for entry in spec)
     tail = {"fence": 4 * word, "small-fence": 2 * word}.get(end, 0)
     data = bytearray(rng.randbytes(size + tail))
-    offset, before = 0, STATUS_USED
+    offset, before = 0, records.STATUS_USED
     chunks: List[Tuple[int, int, int]] = []
     links: Dict[int, Tuple[int, int]] = {}
     for status, length in spec:
-        drawn = 4 * rng.randrange(2) if status in (STATUS_USED, STATUS_TCACHE) else 0
-        handed_out = status not in (STATUS_FREE, STATUS_TOP, STATUS_FENCE)
-        flags = (before != STATUS_FREE) | (drawn if is_main is None else 4 * (handed_out and not is_main))
-        if before == STATUS_FREE:
+        drawn = 4 * rng.randrange(2) if status in (records.STATUS_USED, records.STATUS_TCACHE) else 0
+        handed_out = status not in (records.STATUS_FREE, records.STATUS_TOP, records.STATUS_FENCE)
+        flags = (before != records.STATUS_FREE) | (drawn if is_main is None else 4 * (handed_out and not is_main))
+        if before == records.STATUS_FREE:
             put(data, geometry, offset, chunks[-1][1])
         put(data, geometry, offset + word, length | flags)
-        if status == STATUS_FREE:
+        if status == records.STATUS_FREE:
             links[begin + offset] = (rng.getrandbits(8 * word), rng.getrandbits(8 * word))
             put(data, geometry, offset + 2 * word, links[begin + offset][0])
             put(data, geometry, offset + 3 * word, links[begin + offset][1])
@@ -104,32 +92,33 @@ def build(
         offset += length
         before = status
     if tail:
-        if before == STATUS_FREE:
+        if before == records.STATUS_FREE:
             put(data, geometry, offset, chunks[-1][1])
-        put(data, geometry, offset + word, (2 * word if end == "fence" else 0) | (before != STATUS_FREE))
+        put(data, geometry, offset + word, (2 * word if end == "fence" else 0) | (before != records.STATUS_FREE))
     if end == "fence":
         put(data, geometry, offset + 3 * word, 1)
-    region = Region(begin, begin + len(data), begin + offset - spec[-1][1] if end == "top" else 0)
-    cached_chunks = array("Q", [chunk | status for chunk, _, status in chunks if status in (STATUS_FAST, STATUS_TCACHE, STATUS_TCACHE_STRUCT)])
+    region = records.Region(begin, begin + len(data), begin + offset - spec[-1][1] if end == "top" else 0)
+    cached = (records.STATUS_FAST, records.STATUS_TCACHE, records.STATUS_TCACHE_STRUCT)
+    cached_chunks = array("Q", [chunk | status for chunk, _, status in chunks if status in cached])
     return Built(bytes(data), region, cached_chunks, chunks, expect(chunks, links, geometry, region, end))
 
 
 def expect(
-    chunks: List[Tuple[int, int, int]], links: Dict[int, Tuple[int, int]], geometry: Geometry, region: Region, end: str
-) -> WalkResult:
+    chunks: List[Tuple[int, int, int]], links: Dict[int, Tuple[int, int]], geometry: records.Geometry, region: records.Region, end: str
+) -> records.WalkResult:
     """The totals, from the list alone."""
-    counts: Dict[str, Any] = dict.fromkeys(WalkResult._fields, 0)
-    names = {STATUS_USED: "used", STATUS_FAST: "fast", STATUS_TCACHE: "tcache", STATUS_TCACHE_STRUCT: "tcache_struct", STATUS_FREE: "free"}
+    counts: Dict[str, Any] = dict.fromkeys(records.WalkResult._fields, 0)
+    names = {getattr(records, "STATUS_" + name.upper()): name for name in ("used", "fast", "tcache", "tcache_struct", "free")}
     for _chunk, size, status in chunks:
         if status in names:
             counts[names[status] + "_chunks"] += 1
             counts[names[status] + "_bytes"] += size
         else:
-            counts["top_bytes" if status == STATUS_TOP else "fence_bytes"] += size
-        counts["specials_met"] += status in (STATUS_FAST, STATUS_TCACHE, STATUS_TCACHE_STRUCT)
-    free = [chunk for chunk in chunks if chunk[2] == STATUS_FREE]
-    pairs = [two for one, two in zip(chunks, chunks[1:]) if one[2] == two[2] == STATUS_FREE]
-    last = chunks[-1] if chunks else (region.begin, 0, STATUS_USED)
+            counts["top_bytes" if status == records.STATUS_TOP else "fence_bytes"] += size
+        counts["specials_met"] += status in (records.STATUS_FAST, records.STATUS_TCACHE, records.STATUS_TCACHE_STRUCT)
+    free = [chunk for chunk in chunks if chunk[2] == records.STATUS_FREE]
+    pairs = [two for one, two in zip(chunks, chunks[1:]) if one[2] == two[2] == records.STATUS_FREE]
+    last = chunks[-1] if chunks else (region.begin, 0, records.STATUS_USED)
     counts.update(
         stop={"top": STOP_TOP, "end": STOP_END}.get(end, STOP_FENCE),
         at=region.top or last[0] + last[1],
@@ -139,21 +128,21 @@ def expect(
         bk_sum=sum(links[chunk][1] for chunk, _, _ in free) % (1 << 64),
         bad_neighbour=pairs[0][0] if pairs else 0,
         bad_neighbour_chunks=len(pairs),
-        **dict.fromkeys(PAGE_COUNTERS),
+        **dict.fromkeys(records.PAGE_COUNTERS),
         histogram=_histogram(chunks, geometry),
     )
     counts.update(_runs(chunks, geometry))
-    return WalkResult(**counts)
+    return records.WalkResult(**counts)
 
 
-def _runs(chunks: List[Tuple[int, int, int]], geometry: Geometry) -> Dict[str, int]:
+def _runs(chunks: List[Tuple[int, int, int]], geometry: records.Geometry) -> Dict[str, int]:
     """What mtrim would give back of the runs of adjacent free and fast chunks."""
     sums = {"interior_bytes": 0, "interior_ranges": 0, "top_run_start": 0}
     start = 0
-    for chunk, _, status in chunks + [(chunks[-1][0] + chunks[-1][1] if chunks else 0, 0, STATUS_USED)]:
-        if status in (STATUS_FREE, STATUS_FAST):
+    for chunk, _, status in chunks + [(chunks[-1][0] + chunks[-1][1] if chunks else 0, 0, records.STATUS_USED)]:
+        if status in (records.STATUS_FREE, records.STATUS_FAST):
             start = start or chunk
-        elif status == STATUS_TOP:
+        elif status == records.STATUS_TOP:
             sums["top_run_start"], start = start, 0
         elif start:
             pages = chunk // geometry.page_bytes - -(-(start + geometry.chunk_struct_bytes) // geometry.page_bytes)
@@ -164,37 +153,37 @@ def _runs(chunks: List[Tuple[int, int, int]], geometry: Geometry) -> Dict[str, i
     return sums
 
 
-def _histogram(chunks: List[Tuple[int, int, int]], geometry: Geometry) -> Tuple[Tuple[int, ...], ...]:
+def _histogram(chunks: List[Tuple[int, int, int]], geometry: records.Geometry) -> Tuple[Tuple[int, ...], ...]:
     rows: Dict[int, List[int]] = {}
     for _, size, status in chunks:
         row = rows.setdefault(histogram_class(size, geometry.alignment_bytes), [0] * 5)
-        if status == STATUS_USED:
+        if status == records.STATUS_USED:
             row[0] += 1
             row[1] += size
-        elif status in (STATUS_FREE, STATUS_FAST):
+        elif status in (records.STATUS_FREE, records.STATUS_FAST):
             row[2] += 1
             row[3] += size
-        elif status == STATUS_TCACHE:
+        elif status == records.STATUS_TCACHE:
             row[4] += 1
     return tuple((index, *row) for index, row in sorted(rows.items()) if any(row))
 
 
-def large(seed: int, megabytes: int, geometry: Geometry = LP64, largest: int = 6000) -> Tuple[bytes, Region, Any]:
+def large(seed: int, megabytes: int, geometry: records.Geometry = LP64, largest: int = 6000) -> Tuple[bytes, records.Region, Any]:
     """A heap of many MiB, fast to make: one MiB of chunks again and again. (bytes, region, cached chunks)."""
     rng = random.Random(seed)
     spec: List[Tuple[int, int]] = []
     room = 1 << 20
     unit = geometry.alignment_bytes
     while room > 2 * largest:
-        status = rng.choice((STATUS_USED,) * 8 + (STATUS_FREE,) * 6 + (STATUS_FAST, STATUS_TCACHE))
-        if status == STATUS_FREE and spec and spec[-1][0] == STATUS_FREE:
-            status = STATUS_USED
+        status = rng.choice((records.STATUS_USED,) * 8 + (records.STATUS_FREE,) * 6 + (records.STATUS_FAST, records.STATUS_TCACHE))
+        if status == records.STATUS_FREE and spec and spec[-1][0] == records.STATUS_FREE:
+            status = records.STATUS_USED
         length = rng.randrange(geometry.min_chunk_bytes, largest if rng.random() < 0.03 else 400, unit)
         spec.append((status, length))
         room -= length
-    spec.append((STATUS_USED, room // unit * unit))
+    spec.append((records.STATUS_USED, room // unit * unit))
     one = build(spec, geometry, "end", seed=seed)
     step, begin = len(one.data), one.region.begin
     cached_chunks = array("Q", [special + step * turn for turn in range(megabytes) for special in one.cached_chunks])
     data = one.data * megabytes
-    return data, Region(begin, begin + len(data), 0), cached_chunks
+    return data, records.Region(begin, begin + len(data), 0), cached_chunks

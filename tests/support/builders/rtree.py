@@ -3,24 +3,13 @@
 from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.inferior.base import BytesSource
-from gdbheapx.kernel.jemalloc.records import (
-    LEAF_COMPACT,
-    LEAF_COMPACT_STATE,
-    LEAF_FIELDS,
-    LEAF_METADATA,
-    BinLayout,
-    BitField,
-    BlockSizes,
-    ExtentLayout,
-    HeapLayout,
-    RtreeLayout,
-)
+from gdbheapx.kernel.jemalloc import records
 
-FROM_EXTENT = BlockSizes(True, 0)
+FROM_EXTENT = records.BlockSizes(True, 0)
 FIELDS = {
-    "5.0": (BitField(0, 12), BitField(12, 1), BitField(15, 2), BitField(17, 8), BitField(25, 10)),
-    "5.1": (BitField(0, 12), BitField(12, 1), BitField(16, 2), BitField(18, 8), BitField(26, 10)),
-    "5.3": (BitField(0, 12), BitField(12, 1), BitField(17, 3), BitField(20, 8), BitField(28, 10)),
+    "5.0": (records.BitField(0, 12), records.BitField(12, 1), records.BitField(15, 2), records.BitField(17, 8), records.BitField(25, 10)),
+    "5.1": (records.BitField(0, 12), records.BitField(12, 1), records.BitField(16, 2), records.BitField(18, 8), records.BitField(26, 10)),
+    "5.3": (records.BitField(0, 12), records.BitField(12, 1), records.BitField(17, 3), records.BitField(20, 8), records.BitField(28, 10)),
 }
 """arena, slab, state, szind, nfree in e_bits: 5.0.x, 5.1 and 5.2, 5.3 and later."""
 
@@ -83,9 +72,9 @@ class Spec(NamedTuple):
 class Built(NamedTuple):
     """The bytes, the layouts, and what is to be said."""
 
-    rtree: RtreeLayout
-    extent: ExtentLayout
-    bins: Tuple[BinLayout, ...]
+    rtree: records.RtreeLayout
+    extent: records.ExtentLayout
+    bins: Tuple[records.BinLayout, ...]
     size_classes: Tuple[int, ...]
     pieces: Dict[int, bytearray]
     """By address: each node, and all extent structures."""
@@ -120,24 +109,24 @@ class Built(NamedTuple):
                 return int.from_bytes(data[address - begin : address - begin + size], "little" if self.extent.little_endian else "big")
         raise AssertionError("nothing at 0x%x" % address)
 
-    def heap(self, sizes: BlockSizes = FROM_EXTENT) -> HeapLayout:
+    def heap(self, sizes: records.BlockSizes = FROM_EXTENT) -> records.HeapLayout:
         """Everything the kernels must know of it."""
         counts = (len(self.bins), len(self.size_classes))
-        return HeapLayout(self.rtree, self.extent, sizes, NARENAS, MAPPED, *counts, self.bins, self.size_classes)
+        return records.HeapLayout(self.rtree, self.extent, sizes, NARENAS, MAPPED, *counts, self.bins, self.size_classes)
 
 
-def extent_layout(variant: Variant) -> ExtentLayout:
+def extent_layout(variant: Variant) -> records.ExtentLayout:
     """Structures of 144 bytes cross pages; those of 5.3 do not."""
     word, size = variant.word, 128 if variant.release == "5.3" else 144
     states = 6 + variant.has_pinned if variant.release == "5.3" else 4
-    made = ExtentLayout(size, 0, 8, 8 + word, 64, 64, *FIELDS[variant.release], states, 0, 1, 2, 3, word, variant.little)
+    made = records.ExtentLayout(size, 0, 8, 8 + word, 64, 64, *FIELDS[variant.release], states, 0, 1, 2, 3, word, variant.little)
     return made._replace(pinned=OTHER) if variant.has_pinned else made
 
 
-def bin_layouts(page: int) -> Tuple[BinLayout, ...]:
+def bin_layouts(page: int) -> Tuple[records.BinLayout, ...]:
     """Bins with bitmaps of one to four groups, with and without unused bytes at the slab's end."""
     shapes = ((page // 256, page, 256), (3 * page // 256, 3 * page, 256), (5 * page // 64, 5 * page, 63), (7 * page // 8, 7 * page, 8), (page, page, 1))
-    return tuple(BinLayout(*shape) for shape in shapes)
+    return tuple(records.BinLayout(*shape) for shape in shapes)
 
 
 def size_classes(page: int) -> Tuple[int, ...]:
@@ -211,8 +200,8 @@ class Nodes:
 def leaf_kind(variant: Variant) -> int:
     """What its leaf elements say beside the pointer."""
     if variant.compact:
-        return LEAF_COMPACT_STATE if variant.release == "5.3" else LEAF_COMPACT
-    return LEAF_METADATA if variant.release == "5.3" else LEAF_FIELDS
+        return records.LEAF_COMPACT_STATE if variant.release == "5.3" else records.LEAF_COMPACT
+    return records.LEAF_METADATA if variant.release == "5.3" else records.LEAF_FIELDS
 
 
 def build(specs: Sequence[Spec], variant: Variant) -> Built:
@@ -238,7 +227,7 @@ def build(specs: Sequence[Spec], variant: Variant) -> Built:
     if data:
         pieces[structs] = data
     bits = (*variant.levels, 0, 0)
-    rtree = RtreeLayout(
+    rtree = records.RtreeLayout(
         nodes.root, len(variant.levels), (bits[0], bits[1], bits[2]), variant.lg_page, lg_vaddr, nodes.leaf_bytes, variant.compact, 7 if variant.release == "5.3" else 1, variant.high,
         leaf_kind(variant),
     )

@@ -16,28 +16,8 @@ from typing import Annotated, Any, NamedTuple, Optional
 import pytest
 
 from gdbheapx.command import TextStyle
-from gdbheapx.common import units
+from gdbheapx.common import columns, units
 from gdbheapx.common.budget import Budget, Progress, terminal_line
-from gdbheapx.common.columns import (
-    ADD,
-    BYTES,
-    COUNT,
-    DECAY,
-    IF_ANY,
-    IF_KNOWN,
-    INTERVAL,
-    LARGEST,
-    LATE,
-    PERCENT,
-    PLAIN,
-    TEXT,
-    Column,
-    ColumnsTable,
-    columns_of,
-    format_cell,
-    hidden_column,
-    sum_columns,
-)
 from gdbheapx.common.model import StepSentence
 from gdbheapx.common.ranges import RangeIndex, subtract_ranges, unite_ranges
 from gdbheapx.common.units import Sentence, SentenceSize, add_article, count_noun, join_sentences, make_cells, make_sentence
@@ -49,31 +29,33 @@ MB = 1 << 20
 class Row(NamedTuple):
     """A record with a column of each sort."""
 
-    name: Annotated[str, Column("name", TEXT)]
-    held_bytes: Annotated[Optional[int], Column("held", BYTES, ADD)]
-    largest_bytes: Annotated[Optional[int], hidden_column(LARGEST)] = 0
-    lost_bytes: Annotated[Optional[int], Column("lost", BYTES, ADD, IF_ANY)] = 0
-    in_ram_bytes: Annotated[Optional[int], Column("in RAM", BYTES, ADD, IF_KNOWN)] = None
-    alone_bytes: Annotated[Optional[int], Column("alone", BYTES, ADD, unlike="in_ram_bytes")] = None
+    name: Annotated[str, columns.Column("name", columns.TEXT)]
+    held_bytes: Annotated[Optional[int], columns.Column("held", columns.BYTES, columns.ADD)]
+    largest_bytes: Annotated[Optional[int], columns.hidden_column(columns.LARGEST)] = 0
+    lost_bytes: Annotated[Optional[int], columns.Column("lost", columns.BYTES, columns.ADD, columns.IF_ANY)] = 0
+    in_ram_bytes: Annotated[Optional[int], columns.Column("in RAM", columns.BYTES, columns.ADD, columns.IF_KNOWN)] = None
+    alone_bytes: Annotated[Optional[int], columns.Column("alone", columns.BYTES, columns.ADD, unlike="in_ram_bytes")] = None
     note: str = ""
 
 
 def headings(*rows: Row) -> Any:
     """What text shows of these rows with their sums."""
-    return [column.heading for column in ColumnsTable(columns_of(Row), rows, sum_columns(Row, rows)).shown()]
+    return [column.heading for column in columns.ColumnsTable(columns.columns_of(Row), rows, columns.sum_columns(Row, rows)).shown()]
 
 
 def test_a_column_is_declared_with_its_field() -> None:
     """In the record's order; fields without a declaration have none."""
-    assert [(column.field, column.heading) for column in columns_of(Row)][:3] == [("name", "name"), ("held_bytes", "held"), ("largest_bytes", "")]
+    found = [(column.field, column.heading) for column in columns.columns_of(Row)]
+    assert found[:3] == [("name", "name"), ("held_bytes", "held"), ("largest_bytes", "")]
 
 
 def test_sums_follow_their_rule() -> None:
     """Added, or the largest; unknown where a part is unknown, and where there must be a row and is none."""
     rows = [Row("a", 3, 7), Row("b", 4, 5)]
-    assert sum_columns(Row, rows) == {"held_bytes": 7, "largest_bytes": 7, "lost_bytes": 0, "in_ram_bytes": None, "alone_bytes": None}
-    assert sum_columns(Row, [Row("a", None), Row("b", 4)])["held_bytes"] is None
-    assert sum_columns(Row, [])["held_bytes"] == 0 and sum_columns(Row, [], must_exist=True)["held_bytes"] is None
+    unknown = dict.fromkeys(("in_ram_bytes", "alone_bytes"))
+    assert columns.sum_columns(Row, rows) == {"held_bytes": 7, "largest_bytes": 7, "lost_bytes": 0, **unknown}
+    assert columns.sum_columns(Row, [Row("a", None), Row("b", 4)])["held_bytes"] is None
+    assert columns.sum_columns(Row, [])["held_bytes"] == 0 and columns.sum_columns(Row, [], must_exist=True)["held_bytes"] is None
 
 
 def test_text_has_the_columns_that_say_something() -> None:
@@ -86,7 +68,8 @@ def test_text_has_the_columns_that_say_something() -> None:
 
 def test_bytes_holds_in_tables_and_sentences() -> None:
     """--bytes shows the same figures as integers, wherever they stand."""
-    table = ColumnsTable(columns_of(Row), [Row("a", 3 * MB)], {"name": "total", **sum_columns(Row, [Row("a", 3 * MB)])})
+    rows = [Row("a", 3 * MB)]
+    table = columns.ColumnsTable(columns.columns_of(Row), rows, {"name": "total", **columns.sum_columns(Row, rows)})
     people, plain = (" ".join(format_described(TextStyle(one, False), table)) for one in (False, True))
     assert "3.0 MiB" in people and str(3 * MB) in plain and "MiB" not in plain
     sentence = make_sentence("%s in %s", SentenceSize(3 * MB), make_sentence("(%d of %s)", 2, SentenceSize(512)))
@@ -105,29 +88,29 @@ def test_a_sentence_is_a_string() -> None:
 @pytest.mark.parametrize(
     "unit, content, shown",
     [
-        (BYTES, None, "?"),
-        (BYTES, 12345, "12.1 KiB"),
-        (PLAIN, None, "-"),
-        (DECAY, -1, "never"),
-        (DECAY, 0, "at once"),
-        (DECAY, 10000, "10000 ms"),
-        (LATE, None, "-"),
-        (LATE, 0, "no"),
-        (LATE, 12.4, "12 ms"),
-        (INTERVAL, 50.5, "50.5 ms"),
-        (PERCENT, None, "?"),
-        (PERCENT, 12.34, "12.3"),
-        (BYTES, 0, "0 B"),
-        (BYTES, 616, "616 B"),
-        (COUNT, 16033, "16,033"),
-        (COUNT, None, "?"),
-        (TEXT, 16033, "16033"),
-        (TEXT, "main", "main"),
+        (columns.BYTES, None, "?"),
+        (columns.BYTES, 12345, "12.1 KiB"),
+        (columns.PLAIN, None, "-"),
+        (columns.DECAY, -1, "never"),
+        (columns.DECAY, 0, "at once"),
+        (columns.DECAY, 10000, "10000 ms"),
+        (columns.LATE, None, "-"),
+        (columns.LATE, 0, "no"),
+        (columns.LATE, 12.4, "12 ms"),
+        (columns.INTERVAL, 50.5, "50.5 ms"),
+        (columns.PERCENT, None, "?"),
+        (columns.PERCENT, 12.34, "12.3"),
+        (columns.BYTES, 0, "0 B"),
+        (columns.BYTES, 616, "616 B"),
+        (columns.COUNT, 16033, "16,033"),
+        (columns.COUNT, None, "?"),
+        (columns.TEXT, 16033, "16033"),
+        (columns.TEXT, "main", "main"),
     ],
 )
 def test_a_cell_reads_by_its_unit(unit: str, content: Any, shown: str) -> None:
     """Unknown is a question mark, what may not exist a dash; neither is 0."""
-    assert format_cell(Column("x", unit), content, False) == shown
+    assert columns.format_cell(columns.Column("x", unit), content, False) == shown
 
 
 def test_counts_and_shares() -> None:

@@ -16,16 +16,12 @@ from gdbheapx.common.problems import ALLOCATOR_UNREAD, NOT_PROFILED
 from tests.support.jemalloc_inside import Inside, inside
 from tests.support.processes import Lasting, Process, Stage, by_turns
 from tests.support.tcmallocs import libraries, library, recorded, recorder
-from tests.support.tool import acted, alone, answers, heapx, told
-from tests.support.unchanged import WALKERS, unchanged
+from tests.support.tool import acted, heapx, told
 
 pytestmark = pytest.mark.image  # this system's libtcmalloc
 
 LIBRARIES = libraries() or [None]
 ONLY = ("--allocator", "tcmalloc")
-ASKED = ("arenas", "bins", "chunks --histogram", "tcache", "check")
-COMMANDS = (*ASKED, "leaks", "owners", "census", "pins", "whatis BLOCK", "refs BLOCK", "report", "doctor", "export --format folded")
-SEEDS = 300
 
 
 @pytest.fixture(params=LIBRARIES, ids=lambda path: "none" if path is None else str(path).strip("/").replace("/", "-")[-60:])
@@ -39,11 +35,6 @@ def path(request: pytest.FixtureRequest) -> Path:
 
 def at_rest(stage: Stage) -> Process:
     """Four threads' blocks on the first library."""
-    return recorder(stage)
-
-
-def beside(stage: Stage) -> Process:
-    """One more."""
     return recorder(stage)
 
 
@@ -118,61 +109,12 @@ def test_a_purge(stage: Stage, live: str) -> None:
     assert after["system_bytes"] == truth.figures["heap"] == before["system_bytes"]
 
 
-def test_commands_with_gdb_and_without(lasting: Lasting, kind: str) -> None:
-    """Each answer is whole, and the same."""
-    process = lasting.of(kind, at_rest)
-    block = hex(recorded(process).blocks[0].address)
-    asked = [words.replace("BLOCK", block) for words in COMMANDS]
-    by_gdb = answers(process.target(kind), process.folder, *asked)
-    for words, envelope in zip(asked, by_gdb):
-        outcome = alone(process.target(kind), *words.split(), "--json")
-        assert outcome.code in (0, 3) and outcome.envelope["partial"] is envelope["partial"] is False, (words, outcome.stderr, envelope["problems"])
-        if words in ASKED:
-            assert outcome.envelope["data"] == envelope["data"], words
-        assert words == "doctor" or [info["id"] for info in envelope["allocators"]] == ["tcmalloc", "glibc"]
-
-
 def test_what_is_lost(lasting: Lasting, live: str) -> None:
     """The one block that nothing points to is leaked; a core lacks the record, which points to all others."""
     process = lasting.of(live, at_rest)
     (envelope,) = told(process, live, "leaks")
     lost = [address for row in envelope["data"]["groups"] for address in row["sample"]]
     assert hex(recorded(process).leaked) in lost and envelope["data"]["classes"]["leaked"]["roots"] <= 3, envelope["data"]
-
-
-def test_the_meter_reads_what_a_walk_counts(lasting: Lasting, live: str) -> None:
-    """By counters alone, of a process at rest."""
-    process = lasting.of(live, at_rest)
-    runs = [heapx(process.target(live), "watch", "--every", "0.05", "--times", "2", *more, "--json") for more in ((), ("--exact",))]
-    lines = [[line for line in run.stdout.decode().splitlines() if '"sample"' in line][-1] for run in runs]
-    counted, exact = (json.loads(line)["allocators"]["tcmalloc"] for line in lines)
-    for key in ("system_bytes", "free_bytes", "returned_bytes", "central_bytes", "transfer_bytes", "cached_bytes", "held_bytes"):
-        assert counted[key] == exact[key], key
-
-
-@pytest.mark.once
-@pytest.mark.parametrize("words", WALKERS)
-def test_reading_costs_the_process_nothing(lasting: Lasting, live: str, words: str) -> None:
-    """No page table, page, swap entry or page fault more. A second process keeps the program's code in memory."""
-    process, _ = lasting.of(live, at_rest), lasting.of(live, beside)
-    with unchanged(process.pid):
-        outcome = alone(process.target(live), *words.split(), "--json")
-        assert outcome.code in (0, 3), outcome.stderr[-1000:]
-
-
-def test_a_snapshot(lasting: Lasting, live: str) -> None:
-    """It answers as the process does, and two have a difference."""
-    process = lasting.of(live, at_rest)
-    files = [str(process.folder / name) for name in ("old.heapx", "new.heapx")]
-    for file in files:
-        assert heapx(process.target(live), "snapshot", file).code == 0
-    for words in ("arenas", "bins", "leaks", "report", "tcache"):
-        outcome = heapx(["--snapshot", files[0]], *words.split(), "--json")
-        assert outcome.code == 0 and outcome.envelope["partial"] is False, outcome.stderr
-    assert heapx([], "diff", *files, "--json").envelope["problems"] == []
-    query = heapx(["--snapshot", files[0]], "query", "select sum(used_bytes) as used from bins", "--json")
-    if query.code == 0:  # DuckDB is there
-        assert query.envelope["data"]["rows"]
 
 
 def test_what_is_named_alone(stage: Stage, live: str) -> None:

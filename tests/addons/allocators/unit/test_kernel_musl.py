@@ -13,15 +13,6 @@ from gdbheapx.addons.allocators.musl import codes, detect, records
 from gdbheapx.addons.allocators.musl import records as api
 from gdbheapx.addons.allocators.musl.entry import ALLOCATOR
 from gdbheapx.addons.allocators.musl.heap import MuslMalloc
-from gdbheapx.addons.allocators.musl.records import (
-    MUSL_CLASSES,
-    UNIT_BYTES,
-    MuslArena,
-    MuslFacts,
-    MuslGroups,
-    count_slot_units,
-    find_most_bytes,
-)
 from gdbheapx.allocators.records import Surroundings, heap_context
 from gdbheapx.common import verdict
 from gdbheapx.common.budget import Budget
@@ -34,12 +25,12 @@ from tests.support.builders.musl import CONTEXT, PROGRAM, MuslHeap, MuslTarget, 
 MACHINES = [(8, True), (8, False), (4, True)]
 
 
-def look(kernel: Kernel, heap: MuslHeap, with_rows: bool = True) -> MuslGroups:
+def look(kernel: Kernel, heap: MuslHeap, with_rows: bool = True) -> records.MuslGroups:
     """All groups."""
     return records.read_groups(kernel, heap.source(), heap.layout(), heap.memory(), with_rows, Budget())
 
 
-def check_sums(groups: MuslGroups, tallies: SlotTallies) -> None:
+def check_sums(groups: records.MuslGroups, tallies: SlotTallies) -> None:
     """By class the masks of the groups say what a walk over every slot finds; what groups hold is slots and the rest beside them."""
     for one, tally in zip(groups.classes, tallies.tallies):
         assert (one.used_slots, one.free_slots, one.slot_bytes, one.free_bytes) == tally[:2] + (tally.slot_bytes, tally.free_bytes)
@@ -50,7 +41,7 @@ def check_sums(groups: MuslGroups, tallies: SlotTallies) -> None:
     assert sums.own_bytes == sum(end - start for start, end in groups.ranges("held"))
 
 
-def blocks(kernel: Kernel, heap: MuslHeap, groups: MuslGroups) -> Tuple[Dict[int, int], List[int], Any]:
+def blocks(kernel: Kernel, heap: MuslHeap, groups: records.MuslGroups) -> Tuple[Dict[int, int], List[int], Any]:
     """Blocks in use, free slots, and the sums."""
     walker = records.make_musl_slot_walker(kernel, heap.source(), groups.runs, Budget())
     rows = [row for batch in walker.blocks() for row in zip(*batch)]
@@ -59,7 +50,7 @@ def blocks(kernel: Kernel, heap: MuslHeap, groups: MuslGroups) -> Tuple[Dict[int
     return used, [row[0] for row in rows if row[3] == api.MUSL_FREE], walker.tally()
 
 
-def check(kernel: Kernel, heap: MuslHeap) -> MuslGroups:
+def check(kernel: Kernel, heap: MuslHeap) -> records.MuslGroups:
     """Everything is as it was built."""
     groups = look(kernel, heap)
     assert not groups.problems and groups.is_whole and list(groups.areas) == heap.areas
@@ -77,9 +68,9 @@ def some(rng: random.Random, size_class: int, slots: int) -> List[Request]:
     requests = []
     for slot in range(slots):
         if rng.random() < 0.6:
-            room = find_most_bytes(size_class)
-            units = rng.randrange(min(room // UNIT_BYTES, 255) + 1)
-            left = room - units * UNIT_BYTES
+            room = records.find_most_bytes(size_class)
+            units = rng.randrange(min(room // records.UNIT_BYTES, 255) + 1)
+            left = room - units * records.UNIT_BYTES
             requests.append(Request(slot, left - min(left, rng.choice((0, 1, 3, 4, 5, 9, 200))), units))
     return requests
 
@@ -88,7 +79,7 @@ def some(rng: random.Random, size_class: int, slots: int) -> List[Request]:
 def test_each_class_with_masks_and_offsets(kernel: Kernel, machine: Tuple[int, bool]) -> None:
     """Groups of each class, of 1 to 32 slots, free in either mask: each block with its exact address and size."""
     rng, heap = random.Random(1), MuslHeap(*machine)
-    for size_class in range(MUSL_CLASSES):
+    for size_class in range(records.MUSL_CLASSES):
         for slots in (2, rng.randrange(2, 32), 32) if size_class < 30 else (2,):
             heap.group(size_class, slots, some(rng, size_class, slots), freed=rng.getrandbits(32))
     heap.own(131053)
@@ -106,8 +97,8 @@ def nested(heap: MuslHeap, depth: int, units: int) -> List[Tuple[int, int]]:
     address, meta = heap.group(size_class, 4, [Request(0, 9), Request(3, 9)], in_use=4)
     made.append((address, meta))
     for _ in range(depth):
-        stride = count_slot_units(size_class) * UNIT_BYTES
-        start = address + UNIT_BYTES + 2 * stride
+        stride = records.count_slot_units(size_class) * records.UNIT_BYTES
+        start = address + records.UNIT_BYTES + 2 * stride
         size_class -= 10
         at = heap.block(address, start, stride, Request(2, 40, units), mark=6)
         address, meta = heap.group(size_class, 4, [Request(0, 5, units // 2), Request(3, 12)], pages=0, at=at, in_use=4 if _ + 1 < depth else 0)
@@ -167,7 +158,7 @@ def test_damage_to_metas_and_groups_is_told_one_by_one(kernel: Kernel) -> None:
     ]
     assert sorted(damaged(kernel, heap)) == sorted(expected)
     used, _, tallies = blocks(kernel, heap, look(kernel, heap))
-    assert used == {good[0] + UNIT_BYTES + 96 : 80}
+    assert used == {good[0] + records.UNIT_BYTES + 96 : 80}
     assert [(problem.code, problem.address) for problem in tallies.problems] == [(api.HEAD_BACK, at[4][0])]
 
 
@@ -237,7 +228,7 @@ def test_damage_to_a_block_in_use_is_told_and_it_counts_as_its_slot(kernel: Kern
     """Masks say that it is in use; what its header says is not believed then, unless only what lies behind the block was overwritten."""
     heap = MuslHeap()
     group, _ = heap.group(9, 8, [Request(2, 40), Request(5, 30, 1)])
-    at, stride = group + UNIT_BYTES + 2 * 160, 160
+    at, stride = group + records.UNIT_BYTES + 2 * 160, 160
     code, change = SPOILS[spoil]
     change(heap, at, at + stride - 4)
     used, _, tallies = blocks(kernel, heap, look(kernel, heap))
@@ -430,13 +421,13 @@ def test_slots_that_musl_counts_are_checked(kernel: Kernel) -> None:
     assert list(malloc.rules()) == [] and told == [codes.USAGE_WRONG]  # a group may be in the making
 
 
-def facts(used: int, free: int, overhead: int, own: Sequence[Tuple[int, int]] = ()) -> MuslFacts:
+def facts(used: int, free: int, overhead: int, own: Sequence[Tuple[int, int]] = ()) -> records.MuslFacts:
     """Of a heap with these parts."""
     system = used + free + overhead
-    row: Any = dict.fromkeys(MuslArena._fields)
+    row: Any = dict.fromkeys(records.MuslArena._fields)
     row.update(allocator="musl", index=0, groups=1, system_bytes=system, used_bytes=used, free_bytes=free, overhead_bytes=overhead)
     info = detect.Musl("musl", MuslTarget(made()).modules()[0], 0, detect.find_offsets(8, False), 1, None, True).info()
-    return MuslFacts(info, [MuslArena(**row)], {}, (), (), own_mappings=own)
+    return records.MuslFacts(info, [records.MuslArena(**row)], {}, (), (), own_mappings=own)
 
 
 def test_large_blocks_that_were_never_written_to_decide_nothing() -> None:

@@ -11,17 +11,8 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 import pytest
 
 from gdbheapx import kernel as kernels
-from gdbheapx.addons.allocators.mimalloc import detect
+from gdbheapx.addons.allocators.mimalloc import detect, layouts
 from gdbheapx.addons.allocators.mimalloc import entry as own_text
-from gdbheapx.addons.allocators.mimalloc.layouts import (
-    PLAIN,
-    SLICE_BYTES,
-    FieldPlace,
-    MimallocForm,
-    encode_form,
-    find_first_block,
-    list_forms,
-)
 from gdbheapx.addons.allocators.mimalloc.records import (
     LIST_GOOD,
     LIST_LONG,
@@ -51,8 +42,8 @@ KEY = 0x1234567890ABCDEF
 SEGMENT = 0x20000000000
 THREAD = 0x7F0000001000
 BLOCK, CAPACITY, USED = 64, 100, 40
-SEGMENTED = [form for line in (1, 2) for form in list_forms(line)]
-MAPPED = list_forms(3)
+SEGMENTED = [form for line in (1, 2) for form in layouts.list_forms(line)]
+MAPPED = layouts.list_forms(3)
 MAP, PART, ARENA, SUBPROC, STRUCTS = 0x30000000000, 0x30000400000, 0x40000000000, 0x50000000000, 0x3FFFFFF0000
 
 
@@ -84,12 +75,12 @@ class Memory:
         return sorted((max(start, low), min(end, low + len(data))) for low, data in self.pieces.items() if low < end and start < low + len(data))
 
 
-def reserved(form: MimallocForm) -> int:
+def reserved(form: layouts.MimallocForm) -> int:
     """How many blocks a page of one slice has room for."""
-    return (SLICE_BYTES - find_first_block(form, BLOCK)) // BLOCK
+    return (layouts.SLICE_BYTES - layouts.find_first_block(form, BLOCK)) // BLOCK
 
 
-def put_page(memory: Memory, form: MimallocForm, at: int, start: int, thread: int = 0) -> None:
+def put_page(memory: Memory, form: layouts.MimallocForm, at: int, start: int, thread: int = 0) -> None:
     """One page of blocks, with an empty list of each sort."""
     places = form.page
     for offset, value in ((places.capacity, CAPACITY), (places.reserved, reserved(form))):
@@ -105,42 +96,42 @@ def put_page(memory: Memory, form: MimallocForm, at: int, start: int, thread: in
         memory.put(at + places.xthread_free, 1)
 
 
-def segment(form: MimallocForm) -> Tuple[Memory, int]:
+def segment(form: layouts.MimallocForm) -> Tuple[Memory, int]:
     """A segment with one page, and where that begins."""
     memory, places = Memory(), form.segment
     memory.add(SEGMENT, 1 << 17)
     for offset, value in ((places.cookie, SEGMENT ^ KEY), (places.thread_id, THREAD), (places.used, 1)):
         memory.put(SEGMENT + offset, value)
     if places.page_shift is not None:
-        at, begin = places.pages + form.page.bytes, SEGMENT + SLICE_BYTES
+        at, begin = places.pages + form.page.bytes, SEGMENT + layouts.SLICE_BYTES
         for offset, value in ((places.size, 1 << 22), (places.info, 0x1000), (places.entries, 64), (places.page_shift, 16)):
             memory.put(SEGMENT + offset, value)
         memory.put(SEGMENT + at + 1, 1, 1)
         start = begin
     else:
-        at, begin = places.pages + form.page.bytes, SEGMENT + SLICE_BYTES
+        at, begin = places.pages + form.page.bytes, SEGMENT + layouts.SLICE_BYTES
         for offset, value in ((places.size, places.slices), (places.info, 1), (places.entries, places.slices)):
             memory.put(SEGMENT + offset, value)
         memory.put(SEGMENT + at, 1, 4)
         memory.put(SEGMENT + places.pages + 2 * form.page.bytes, places.slices - 2, 4)
-        start = begin + find_first_block(form, BLOCK)
+        start = begin + layouts.find_first_block(form, BLOCK)
     put_page(memory, form, SEGMENT + at, start)
     return memory, SEGMENT + at
 
 
-def read(memory: Memory, form: MimallocForm) -> detect.MimallocPages:
+def read(memory: Memory, form: layouts.MimallocForm) -> detect.MimallocPages:
     target: Any = memory
     return detect.read_segments(target, form, KEY, [SEGMENT])
 
 
 @pytest.mark.parametrize("form", SEGMENTED, ids=lambda form: form.name)
-def test_a_segment_is_read(form: MimallocForm) -> None:
+def test_a_segment_is_read(form: layouts.MimallocForm) -> None:
     """Its page with its counts and owner; all its memory is in a page or a piece."""
     memory, at = segment(form)
     found = read(memory, form)
     (page,) = found.pages
     assert (page.address, page.block_bytes, page.capacity, page.reserved, page.used) == (at, BLOCK, CAPACITY, reserved(form), USED)
-    assert page.thread == THREAD and page.end == SEGMENT + 2 * SLICE_BYTES and not found.broken
+    assert page.thread == THREAD and page.end == SEGMENT + 2 * layouts.SLICE_BYTES and not found.broken
     held = sorted([(page.memory, page.end), *((piece.start, piece.end) for piece in found.pieces)])
     assert held[0][0] == SEGMENT and {piece.kind for piece in found.pieces} <= {MI_METADATA, MI_SPAN, MI_RETURNED}
     ((start, end),) = found.reserved
@@ -148,7 +139,7 @@ def test_a_segment_is_read(form: MimallocForm) -> None:
 
 
 @pytest.mark.parametrize("form", SEGMENTED, ids=lambda form: form.name)
-def test_a_damaged_page_is_told_and_left_out(form: MimallocForm) -> None:
+def test_a_damaged_page_is_told_and_left_out(form: layouts.MimallocForm) -> None:
     """More blocks in use than were handed out, a list outside, a size that is none: one code, and the rest stays."""
     for offset, value, size in (
         (form.page.used.offset, CAPACITY + 1, 2),
@@ -161,13 +152,13 @@ def test_a_damaged_page_is_told_and_left_out(form: MimallocForm) -> None:
         assert not found.pages and [one.code for one in found.broken] == ["page-wrong"]
     if not form.is_encoded:
         memory, at = segment(form)
-        memory.put(at + form.page.free, SEGMENT + SLICE_BYTES + 1)
+        memory.put(at + form.page.free, SEGMENT + layouts.SLICE_BYTES + 1)
         assert not read(memory, form).pages
 
 
 def test_slices_that_do_not_add_up_end_a_segment() -> None:
     """A count of 0 in the middle, or one beyond the end: what lies before is there."""
-    form = next(form for form in PLAIN if form.line == 2)
+    form = next(form for form in layouts.PLAIN if form.line == 2)
     for count in (0, form.segment.slices - 1, 0xFFFFFFFF):
         memory, _ = segment(form)
         memory.put(SEGMENT + form.segment.pages + 2 * form.page.bytes, count, 4)
@@ -177,14 +168,14 @@ def test_slices_that_do_not_add_up_end_a_segment() -> None:
 
 def test_a_segment_without_pages_is_kept_memory() -> None:
     """One that was given up counts as a free span of nobody's, as long as its head is there."""
-    form = next(form for form in PLAIN if form.line == 2)
+    form = next(form for form in layouts.PLAIN if form.line == 2)
     memory, _ = segment(form)
     memory.put(SEGMENT + form.segment.used, 0)
     found = read(memory, form)
     assert not found.pages and [(piece.kind, piece.thread) for piece in found.pieces] == [(MI_SPAN, None)]
 
 
-def mapped(form: MimallocForm) -> Memory:
+def mapped(form: layouts.MimallocForm) -> Memory:
     """A page map with one page of an arena."""
     memory, places = Memory(), form.arena
     assert places is not None and form.page.memid is not None
@@ -192,10 +183,10 @@ def mapped(form: MimallocForm) -> Memory:
         memory.add(address, size)
     memory.put(MAP, MAP + (1 << 21))
     memory.put(MAP + 8, PART)
-    at = STRUCTS if places.pages is None else ARENA + 2 * SLICE_BYTES
-    memory.add(ARENA + 2 * SLICE_BYTES, 1 << 12)
+    at = STRUCTS if places.pages is None else ARENA + 2 * layouts.SLICE_BYTES
+    memory.add(ARENA + 2 * layouts.SLICE_BYTES, 1 << 12)
     memory.put(PART, at)
-    put_page(memory, form, at, ARENA + 2 * SLICE_BYTES, THREAD | 2)
+    put_page(memory, form, at, ARENA + 2 * layouts.SLICE_BYTES, THREAD | 2)
     memid = at + form.page.memid
     for offset, value in ((0, ARENA), (8, 2 | 1 << 32), (16, 7)):
         memory.put(memid + offset, value)
@@ -216,23 +207,24 @@ def mapped(form: MimallocForm) -> Memory:
 
 
 @pytest.mark.parametrize("form", MAPPED, ids=lambda form: form.name)
-def test_a_page_map_is_read(form: MimallocForm) -> None:
+def test_a_page_map_is_read(form: layouts.MimallocForm) -> None:
     """The page with its owner, and what its arena has besides: its own slices, one to be purged, the rest returned."""
     target: Any = mapped(form)
     found = detect.read_page_map(target, form, MAP)
     (page,) = found.pages
-    assert (page.memory, page.end, page.thread, page.has_aligned) == (ARENA + 2 * SLICE_BYTES, ARENA + 3 * SLICE_BYTES, THREAD, True)
+    assert (page.memory - ARENA, page.end - ARENA) == (2 * layouts.SLICE_BYTES, 3 * layouts.SLICE_BYTES)
+    assert (page.thread, page.has_aligned) == (THREAD, True)
     assert not found.broken
-    kinds = {(piece.kind, (piece.start - ARENA) // SLICE_BYTES, (piece.end - ARENA) // SLICE_BYTES) for piece in found.pieces}
+    kinds = {(piece.kind, *((at - ARENA) // layouts.SLICE_BYTES for at in (piece.start, piece.end))) for piece in found.pieces}
     assert kinds == {(MI_METADATA, 0, 1), (MI_SPAN, 1, 2), (MI_METADATA, 3, 4), (MI_RETURNED, 4, 512)}
-    assert (ARENA, ARENA + 512 * SLICE_BYTES) in found.reserved
+    assert (ARENA, ARENA + 512 * layouts.SLICE_BYTES) in found.reserved
 
 
 @pytest.mark.parametrize("form", MAPPED, ids=lambda form: form.name)
-def test_a_guard_page_ends_a_page_of_a_secure_build(form: MimallocForm) -> None:
+def test_a_guard_page_ends_a_page_of_a_secure_build(form: layouts.MimallocForm) -> None:
     """Its blocks end 4096 bytes earlier; where lists are not encoded there is none, and the count is wrong."""
     target: Any = mapped(form)
-    at = ARENA + 2 * SLICE_BYTES if form.arena is not None and form.arena.pages is not None else STRUCTS
+    at = ARENA + 2 * layouts.SLICE_BYTES if form.arena is not None and form.arena.pages is not None else STRUCTS
     target.put(at + form.page.reserved, reserved(form) - 4096 // BLOCK, 2)
     if form.is_encoded:
         target.put(at + form.page.keys, KEY)
@@ -256,7 +248,7 @@ def test_words_of_freed_pages_are_left_out() -> None:
     for address 0 leads to an empty page. A page that stands in the bitmap and is damaged is told as in every release."""
     form = next(form for form in MAPPED if form.arena is not None and form.arena.pages is not None)
     target: Any = mapped(form)
-    at, freed = ARENA + 2 * SLICE_BYTES, ARENA + 4 * SLICE_BYTES
+    at, freed = ARENA + 2 * layouts.SLICE_BYTES, ARENA + 4 * layouts.SLICE_BYTES
     target.add(freed, 1 << 12)
     target.pieces[freed][:] = target.pieces[at]
     target.put(freed + (form.page.memid or 0) + 8, 4 | 1 << 32)
@@ -282,14 +274,15 @@ def test_a_release_is_spelled(version: int, text: Optional[str]) -> None:
 
 def test_encoded_builds_move_what_is_behind_their_keys() -> None:
     """A page is two words longer; each block has a word of the allocator's behind it, but for secure builds of 2.0."""
-    for form in PLAIN:
-        made, is_first = encode_form(form), form.releases in ("2.0.6", "2.0.7")
+    for form in layouts.PLAIN:
+        made, is_first = layouts.encode_form(form), form.releases in ("2.0.6", "2.0.7")
         assert made.page.bytes == form.page.bytes + 16 and made.page.xthread_free - form.page.xthread_free == (16 if form.line < 3 else 0)
         assert made.is_padded and made.page.free == form.page.free
-        assert made.page.used == FieldPlace(form.page.used.offset + 16 * is_first, form.page.used.bytes)
-    secure = [form for form in list_forms(2) if form.is_encoded and not form.is_padded]
-    assert [form.releases for form in secure] == ["2.0.6", "2.0.7", "2.0.9"] and secure[2].heap == encode_form(secure[2], False).heap
-    debug = next(form for form in list_forms(2) if form.releases == "2.0.9" and form.is_padded)
+        assert made.page.used == layouts.FieldPlace(form.page.used.offset + 16 * is_first, form.page.used.bytes)
+    secure = [form for form in layouts.list_forms(2) if form.is_encoded and not form.is_padded]
+    assert [form.releases for form in secure] == ["2.0.6", "2.0.7", "2.0.9"]
+    assert secure[2].heap == layouts.encode_form(secure[2], False).heap
+    debug = next(form for form in layouts.list_forms(2) if form.releases == "2.0.9" and form.is_padded)
     assert debug.heap is not None and secure[2].heap is not None and debug.heap.cookie == secure[2].heap.cookie + 8
 
 

@@ -56,9 +56,9 @@ def recorder(stage: Stage) -> Process:
     return stage.start("recorder", "2", "50000", "5")
 
 
-def looked(process: Process, live: str, *words: str) -> Outcome:
+def looked(process: Process, *words: str) -> Outcome:
     """Its answer, without gdb."""
-    return alone(process.target(live), *words, "--json", "--max-stop", "10")
+    return alone(process.target("live"), *words, "--json", "--max-stop", "10")
 
 
 def codes(outcome: Outcome) -> List[str]:
@@ -78,7 +78,7 @@ def test_answers_are_the_same(recorder: Process, words: str) -> None:
     before = left(recorder.pid)
     wanted = [1, 1 if stop.is_by_marks() else 2]
     for _ in range(TRIES):
-        plain, taken = looked(recorder, "live", words), looked(recorder, "live", words, *short())
+        plain, taken = looked(recorder, words), looked(recorder, words, *short())
         counts = [json.loads(one.stdout)["target"]["stops"] for one in (plain, taken)]
         if "no-short-stop" not in codes(taken) and counts == wanted:
             break
@@ -90,7 +90,7 @@ def test_answers_are_the_same(recorder: Process, words: str) -> None:
 
 def test_it_is_asked_for(recorder: Process) -> None:
     """Without a terminal and --yes nothing is done, and the process is not stopped."""
-    outcome = looked(recorder, "live", "leaks", "--short-stop")
+    outcome = looked(recorder, "leaks", "--short-stop")
     envelope = json.loads(outcome.stdout)
     assert outcome.code == 1 and envelope["error"]["code"] == "not-confirmed" and envelope["target"]["stopped_ms"] is None
     assert envelope["error"]["hint"] == "add --yes, or omit --short-stop"
@@ -102,7 +102,7 @@ def test_what_is_in_the_way_is_said(stage: Stage) -> None:
     process = stage.start("recorder", "2", "2000", "5")
     used = len(os.listdir("/proc/%d/fd" % process.pid))
     resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (used, used))
-    outcome = looked(process, "live", "leaks", "--short-stop", "--yes")
+    outcome = looked(process, "leaks", "--short-stop", "--yes")
     assert outcome.code in (0, 3) and "no-short-stop" in codes(outcome)
     assert json.loads(outcome.stdout)["partial"] is False
 
@@ -111,11 +111,11 @@ def test_marks_that_somebody_may_wait_for(recorder: Process) -> None:
     """A second look finds the marks cleared, and cannot know by whom: it is refused unless that is accepted. The answer is whole."""
     if not stop.is_by_marks():
         pytest.skip("this kernel has no marks, or does without")
-    assert "no-short-stop" not in codes(looked(recorder, "live", "leaks", "--short-stop", "--yes"))
-    refused = looked(recorder, "live", "leaks", "--short-stop", "--yes")
+    assert "no-short-stop" not in codes(looked(recorder, "leaks", "--short-stop", "--yes"))
+    refused = looked(recorder, "leaks", "--short-stop", "--yes")
     assert "no-short-stop" in codes(refused) and "--accept-mark-loss" in refused.stdout
     assert json.loads(refused.stdout)["partial"] is False
-    assert "no-short-stop" not in codes(looked(recorder, "live", "leaks", *short()))
+    assert "no-short-stop" not in codes(looked(recorder, "leaks", *short()))
 
 
 def huge_bytes(process: Process) -> int:
@@ -137,10 +137,10 @@ def test_huge_pages_stay_but_those_that_are_written(stage: Stage) -> None:
     before = huge_bytes(process)
     if before <= userfaultfd.MOST_HUGE_BYTES:
         pytest.skip("no huge pages here")
-    refused = looked(process, "live", "leaks", "--short-stop", "--yes")
+    refused = looked(process, "leaks", "--short-stop", "--yes")
     assert "no-short-stop" in codes(refused) and huge_bytes(process) == before
     for _ in range(TRIES):
-        taken = looked(process, "live", "leaks", *short("--accept-thp-split"))
+        taken = looked(process, "leaks", *short("--accept-thp-split"))
         if "no-short-stop" not in codes(taken):
             break
     assert "no-short-stop" not in codes(taken)
@@ -150,7 +150,7 @@ def test_huge_pages_stay_but_those_that_are_written(stage: Stage) -> None:
 def test_writes_go_on_meanwhile(stage: Stage, record_property: Callable[[str, object], None]) -> None:
     """None waits for the copy. What was read in the stop is told."""
     process = stage.start("losing", "64", "10")
-    outcome = looked(process, "live", "leaks", *short("--accept-thp-split"))
+    outcome = looked(process, "leaks", *short("--accept-thp-split"))
     _, _, longest_ns, writes = process.words()[:4]
     record_property("longest write", "%.3f ms of %d" % (longest_ns / 1e6, writes))
     assert writes > 1000 and longest_ns < LATE_MS * 1e6

@@ -5,9 +5,8 @@ Files: addons/labs/short_stop/stop.py.
 
 import os
 import struct
-import subprocess
 import sys
-from typing import Any, Iterator, Tuple
+from typing import Any, Tuple
 
 import pytest
 
@@ -17,6 +16,7 @@ from gdbheapx.addons.labs.short_stop.stop import CHEAP_PAGES, ShortStop, is_enou
 from gdbheapx.app.stopping import Copying
 from gdbheapx.common.errors import HeapxError
 from gdbheapx.inferior.target import open_elf_target
+from tests.support.processes import Stage
 
 pytestmark = pytest.mark.once  # a container forbids userfaultfd
 LOOKS = 5
@@ -98,41 +98,29 @@ def prepared(pid: int) -> Tuple[Any, Any, ShortStop]:
         pytest.skip(error.message)
 
 
-def test_whatever_it_does_with_its_memory() -> None:
+def test_whatever_it_does_with_its_memory(stage: Stage) -> None:
     """What is copied while it runs, and then in the stop, is what is there."""
-    with subprocess.Popen([sys.executable, "-c", CHANGER], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as program:
-        try:
-            address, size = map(int, program.stdout.readline().split())
-            target, copying, short = prepared(program.pid)
-            short.begin()
-            program.stdin.write(b"go\n")
-            program.stdin.flush()
-            assert program.stdout.readline() == b"done\n"
-            target.stop()
-            with open("/proc/%d/mem" % program.pid, "rb", buffering=0) as memory:
-                there = os.pread(memory.fileno(), size, address)
-            assert copying.take(target) is None
-            short.end()
-            copied = target.read_prefix(address, size)
-            assert len(copied) == len(there) == size
-            pages = range(0, size, 4096)
-            assert [at // 4096 for at in pages if copied[at : at + 4096] != there[at : at + 4096]] == []
-            assert target.dirty_pages < size // 4096 * 3 // 4, "most was kept"
-        finally:
-            program.kill()
+    program = stage.spawn([sys.executable, "-c", CHANGER])
+    address, size = map(int, program.popen.stdout.readline().split())
+    target, copying, short = prepared(program.pid)
+    short.begin()
+    program.send(b"go\n")
+    assert program.popen.stdout.readline() == b"done\n"
+    target.stop()
+    with open("/proc/%d/mem" % program.pid, "rb", buffering=0) as memory:
+        there = os.pread(memory.fileno(), size, address)
+    assert copying.take(target) is None
+    short.end()
+    copied = target.read_prefix(address, size)
+    assert len(copied) == len(there) == size
+    pages = range(0, size, 4096)
+    assert [at // 4096 for at in pages if copied[at : at + 4096] != there[at : at + 4096]] == []
+    assert target.dirty_pages < size // 4096 * 3 // 4, "most was kept"
 
 
-@pytest.fixture
-def writer() -> Iterator["subprocess.Popen[bytes]"]:
-    """It numbers its writes, and says beforehand where the next one goes."""
-    program = subprocess.Popen([sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE)
-    yield program
-    program.kill()
-    program.communicate()
-
-
-def test_the_copy_is_of_one_instant(writer: "subprocess.Popen[bytes]") -> None:
+def test_the_copy_is_of_one_instant(stage: Stage) -> None:
     """The largest number in its memory is the one that it has recorded, and stands where it has recorded it."""
+    writer = stage.spawn([sys.executable, "-c", PROGRAM]).popen
     address = int(writer.stdout.readline())
     for _ in range(LOOKS):
         target, copying, short = prepared(writer.pid)

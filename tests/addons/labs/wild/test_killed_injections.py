@@ -50,9 +50,6 @@ def processes(field: int, wanted: Set[int]) -> List[int]:
 @pytest.mark.parametrize("whom", ["tool", "helper", "both"])
 def test_killed(stage: Stage, load: None, whom: str, where: str) -> None:
     """Its descriptors, masks and registers are as before, nobody holds it, it goes on, and nobody is left of those that were killed."""
-    lacking = userfaultfd.find_lacking_injection()
-    if lacking:
-        pytest.skip(lacking)
     process = started(stage, where, "beside")
     before = state(process)
     sessions: Set[int] = set()

@@ -22,19 +22,9 @@ from gdbheapx.addons.monitor.capture import command, dumped, listener
 from gdbheapx.addons.monitor.capture import turn as turns
 from gdbheapx.addons.monitor.capture.command import OURS, CaptureFolder
 from gdbheapx.app.invocation import understand_words
+from gdbheapx.common import problems
 from gdbheapx.common.errors import HeapxError
 from gdbheapx.common.global_options import split_words
-from gdbheapx.common.problems import (
-    CANNOT_LISTEN,
-    CANNOT_WRITE,
-    CORE_DAMAGED,
-    CUT,
-    FILES_NOT_DUMPED,
-    NO_PROCESS,
-    NOT_A_CORE,
-    PROCESS_ENDED,
-    UNSAFE_PATH,
-)
 from tests.support.busy import stretch
 from tests.support.tool import ROOT
 
@@ -262,7 +252,7 @@ def test_a_folder_that_others_may_write_to_is_refused(tmp_path: Path) -> None:
         path.chmod(mode)
         with pytest.raises(HeapxError) as refused:
             turns.open_folder(str(path), "")
-        assert refused.value.code == UNSAFE_PATH
+        assert refused.value.code == problems.UNSAFE_PATH
         if path == tmp_path and not mode & 0o1000:
             with pytest.raises(HeapxError):
                 turns.Turn(str(inner), USER, 0.0)
@@ -271,7 +261,7 @@ def test_a_folder_that_others_may_write_to_is_refused(tmp_path: Path) -> None:
         path.chmod(before)
     with pytest.raises(HeapxError) as unusable:
         turns.Turn(str(tmp_path / "link" / "to"), USER, 0.0)
-    assert unusable.value.code == CANNOT_WRITE and not (inner / "to").exists()
+    assert unusable.value.code == problems.CANNOT_WRITE and not (inner / "to").exists()
     with pytest.raises(HeapxError):
         turns.Turn("/proc/nowhere", USER, 0.0)
 
@@ -284,7 +274,7 @@ def test_a_folder_below_anybody_elses_is_refused(tmp_path: Path) -> None:
     os.chown(inner.parent, 1000, 1000)
     with pytest.raises(HeapxError) as refused:
         turns.open_folder(str(inner), "")
-    assert refused.value.code == UNSAFE_PATH
+    assert refused.value.code == problems.UNSAFE_PATH
 
 
 def test_what_is_removed_is_in_the_folder_that_was_opened(folder: CaptureFolder, tmp_path: Path) -> None:
@@ -311,7 +301,15 @@ def head_of(data: bytes) -> dumped.Head:
     return head
 
 
-@pytest.mark.parametrize("data, code", [(b"", PROCESS_ENDED), (b"\x7fELF", PROCESS_ENDED), (bytes(5000), NOT_A_CORE), (Path(sys.executable).read_bytes()[:9000], NOT_A_CORE)])
+@pytest.mark.parametrize(
+    "data, code",
+    [
+        (b"", problems.PROCESS_ENDED),
+        (b"\x7fELF", problems.PROCESS_ENDED),
+        (bytes(5000), problems.NOT_A_CORE),
+        (Path(sys.executable).read_bytes()[:9000], problems.NOT_A_CORE),
+    ],
+)
 def test_what_is_no_core_is_said_and_nothing_of_it_is_lost(data: bytes, code: str) -> None:
     """What was taken from the pipe can be handed on."""
     head = head_of(data)
@@ -333,7 +331,7 @@ def test_a_process_that_lives_is_left_alone() -> None:
     """The kernel writes no core of it."""
     with pytest.raises(HeapxError) as refused:
         dumped.DumpedSource(os.getpid(), -1)
-    assert refused.value.code == NO_PROCESS
+    assert refused.value.code == problems.NO_PROCESS
 
 
 def test_the_core_is_handed_on_to_the_byte(tmp_path: Path) -> None:
@@ -361,9 +359,10 @@ def test_the_log_is_one_line_of_ascii_that_only_we_may_read(tmp_path: Path) -> N
 
 def test_why_a_snapshot_is_partial() -> None:
     """That there was no time comes first; a note is a reason where there is no other."""
-    note, cut, damage = ({"code": code, "what": code} for code in (FILES_NOT_DUMPED, CUT, CORE_DAMAGED))
-    assert command.explain_partial({"problems": [note, damage, cut]}) == CUT and command.explain_partial({"problems": [note, damage]}) == CORE_DAMAGED
-    assert command.explain_partial({"problems": [note]}) == FILES_NOT_DUMPED and command.explain_partial({}) == command.explain_partial({"problems": []}) != ""
+    note, cut, damage = ({"code": code, "what": code} for code in (problems.FILES_NOT_DUMPED, problems.CUT, problems.CORE_DAMAGED))
+    for told, code in (([note, damage, cut], problems.CUT), ([note, damage], problems.CORE_DAMAGED), ([note], problems.FILES_NOT_DUMPED)):
+        assert command.explain_partial({"problems": told}) == code
+    assert command.explain_partial({}) == command.explain_partial({"problems": []}) != ""
 
 
 def test_what_follows_pass_to_is_not_ours() -> None:
@@ -440,7 +439,7 @@ def test_who_did_not_crash_is_refused() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs, pytest.raises(HeapxError) as refused:
         listener.accept_crash_connection(ours, time.monotonic() + 1)
-    assert refused.value.code == NO_PROCESS
+    assert refused.value.code == problems.NO_PROCESS
 
 
 @pytest.mark.parametrize("path", ["", "socket", "/", "%s/", "%s/a b", "%s/../socket", "%s/link/socket", "%s/" + 100 * "n", "/proc/none/socket"])
@@ -449,7 +448,7 @@ def test_paths_that_core_pattern_could_not_name_are_refused(tmp_path: Path, path
     (tmp_path / "link").symlink_to(tmp_path)
     with pytest.raises(HeapxError) as refused:
         listener.check_socket_path(path.replace("%s", str(tmp_path)))
-    assert refused.value.code == CANNOT_LISTEN
+    assert refused.value.code == problems.CANNOT_LISTEN
 
 
 ENDED_AFTER_FORK = """
@@ -492,4 +491,4 @@ def test_a_folder_where_others_could_put_their_socket_is_refused(tmp_path: Path)
     tmp_path.chmod(0o777)
     with pytest.raises(HeapxError) as unsafe:
         listener.check_socket_path(str(tmp_path / "socket"))
-    assert unsafe.value.code == UNSAFE_PATH
+    assert unsafe.value.code == problems.UNSAFE_PATH

@@ -11,14 +11,6 @@ from typing import Dict, List, Optional, Sequence, Tuple, cast
 import pytest
 
 from gdbheapx.addons.runtimes.jvm import java_classes
-from gdbheapx.addons.runtimes.jvm.java_classes import (
-    JavaField,
-    find_field_at,
-    iter_unsigned5,
-    list_fields,
-    list_object_fields,
-    read_java_classes,
-)
 from gdbheapx.addons.runtimes.jvm.java_heap import VmTables, find_java_heap, list_java_thread_addresses, read_java_shape, read_vm_tables
 from gdbheapx.inferior.base import Module, Symbol, Target
 
@@ -280,12 +272,12 @@ def test_tables_have_what_is_written(tables: VmTables) -> None:
 def test_numbers_of_five_bytes() -> None:
     """Each number of up to 32 bits comes back."""
     numbers = [0, 1, 190, 191, 192, 254, 255, 12414, 12415, 1 << 20, (1 << 32) - 1]
-    assert list(iter_unsigned5(b"".join(pack_unsigned5(number) for number in numbers))) == numbers
+    assert list(java_classes.iter_unsigned5(b"".join(pack_unsigned5(number) for number in numbers))) == numbers
 
 
 def test_classes_and_fields(tables: VmTables) -> None:
     """Names as Java writes them, kinds by superclasses, references of objects, fields in both encodings."""
-    classes = {row.name: row for row in read_java_classes(tables)}
+    classes = {row.name: row for row in java_classes.read_java_classes(tables)}
     assert classes["sun.misc.Cleaner"].kind == java_classes.PHANTOM and classes["java.lang.ref.Reference"].kind == java_classes.PLAIN
     assert classes["sun.misc.Cleaner"].oop_blocks == [(16, 2), (32, 3)] and classes["sun.misc.Cleaner"].mirror == HEAP + 64
     assert {"java.lang.String[][]", "long[]", "Story$$Lambda/0x00007f00"} <= set(classes)
@@ -293,11 +285,12 @@ def test_classes_and_fields(tables: VmTables) -> None:
     assert evil.startswith("evil\\x1b[2J\\xff") and len(evil) == 200 and evil.isprintable()
     options, derived = classes["org.rocksdb.ReadOptions"], classes["org.rocksdb.Derived"]
     assert options.key == (options.klass - BASE) >> 3
-    handle = JavaField("nativeHandle_", "J", 16, False, options.klass)
-    injected = JavaField("loader_data", "J", 24, False, options.klass)
-    assert list_fields(tables, options.klass) == [handle, JavaField("kept", "Ljava/util/List;", 300, True, options.klass), injected]
-    assert find_field_at(tables, derived.klass, 16) == handle and find_field_at(tables, derived.klass, 300) is None
-    assert list_fields(tables, classes["long[]"].klass) == []
+    handle = java_classes.JavaField("nativeHandle_", "J", 16, False, options.klass)
+    injected = java_classes.JavaField("loader_data", "J", 24, False, options.klass)
+    kept = java_classes.JavaField("kept", "Ljava/util/List;", 300, True, options.klass)
+    assert java_classes.list_fields(tables, options.klass) == [handle, kept, injected]
+    assert [java_classes.find_field_at(tables, derived.klass, offset) for offset in (16, 300)] == [handle, None]
+    assert java_classes.list_fields(tables, classes["long[]"].klass) == []
 
 
 def test_heap_is_its_regions_without_buffers(tables: VmTables) -> None:
@@ -335,8 +328,8 @@ def test_lists_may_be_cycles() -> None:
     jvm.put(first + KLASS["_next_link"], second)
     jvm.put(jvm.loader + 16, jvm.loader)
     tables = jvm.tables()
-    assert tables is not None and sorted(row.name for row in read_java_classes(tables)) == ["One", "Two"]
-    assert list(list_object_fields(tables, first)) == []
+    assert tables is not None and sorted(row.name for row in java_classes.read_java_classes(tables)) == ["One", "Two"]
+    assert list(java_classes.list_object_fields(tables, first)) == []
 
 
 @pytest.mark.parametrize("name", ["StructEntryArrayStride", "StructEntryOffsetOffset", "Structs", "IntConstants"])
@@ -367,7 +360,7 @@ def test_hostile_numbers_raise_nothing(seed: int) -> None:
         read_java_shape(tables), list_java_thread_addresses(tables)
         heap = find_java_heap(tables)
         assert heap is None or all(0 < low < high for low, high in heap.used_parts)
-        for row in read_java_classes(tables):
+        for row in java_classes.read_java_classes(tables):
             assert row.name.isprintable() and len(row.name) <= 200
-            list_fields(tables, row.klass)
+            java_classes.list_fields(tables, row.klass)
     assert time.process_time() - begin < 60

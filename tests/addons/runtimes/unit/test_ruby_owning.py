@@ -9,45 +9,31 @@ from typing import Any, List, Optional, Tuple
 import pytest
 
 from gdbheapx.addons.runtimes.ruby import objects
-from gdbheapx.addons.runtimes.ruby.objects import (
-    ARRAY,
-    HASH,
-    IMEMO,
-    OBJECT,
-    RUBY_3_1,
-    RUBY_3_3,
-    STRING,
-    USER,
-    RubyLayout,
-    by_flags,
-    mask_ruby_flags,
-    owning_words,
-)
 
 
 @pytest.mark.parametrize(
     "layout, flags, words",
     [
-        (RUBY_3_1, ARRAY | USER[1] | 3 << 15, [2, 3, 4]),
-        (RUBY_3_3, ARRAY | USER[1] | 5 << 15, [2, 3, 4, 5, 6]),
-        (RUBY_3_3, ARRAY | USER[1], []),
-        (RUBY_3_3, ARRAY | USER[1] | 78 << 15, list(range(2, 64))),
-        (RUBY_3_3, HASH | 2 << 20, [2, 4, 5, 6, 7]),
-        (RUBY_3_3, STRING, []),
-        (RUBY_3_3, IMEMO | 12 << 12, []),
+        (objects.RUBY_3_1, objects.ARRAY | objects.USER[1] | 3 << 15, [2, 3, 4]),
+        (objects.RUBY_3_3, objects.ARRAY | objects.USER[1] | 5 << 15, [2, 3, 4, 5, 6]),
+        (objects.RUBY_3_3, objects.ARRAY | objects.USER[1], []),
+        (objects.RUBY_3_3, objects.ARRAY | objects.USER[1] | 78 << 15, list(range(2, 64))),
+        (objects.RUBY_3_3, objects.HASH | 2 << 20, [2, 4, 5, 6, 7]),
+        (objects.RUBY_3_3, objects.STRING, []),
+        (objects.RUBY_3_3, objects.IMEMO | 12 << 12, []),
     ],
 )
-def test_as_much_as_there_is(layout: RubyLayout, flags: int, words: List[int]) -> None:
+def test_as_much_as_there_is(layout: objects.RubyLayout, flags: int, words: List[int]) -> None:
     """The last bit stands for all words behind it."""
-    mask = mask_ruby_flags(layout, flags)
+    mask = objects.mask_ruby_flags(layout, flags)
     assert mask is not None and [bit for bit in range(64) if mask >> bit & 1] == words
 
 
 def test_others_are_told_by_name() -> None:
     """A Hash with a table has its bins and entries; what no row asks for is not told."""
-    assert owning_words(RUBY_3_3)["Hash"] == 0b1001000100 and owning_words(RUBY_3_1)["Hash"] == 0b1100
-    assert mask_ruby_flags(RUBY_3_3, OBJECT) is None
-    assert {flags & 31 for flags, _, _ in by_flags(RUBY_3_1)} == {ARRAY, STRING}
+    assert objects.owning_words(objects.RUBY_3_3)["Hash"] == 0b1001000100 and objects.owning_words(objects.RUBY_3_1)["Hash"] == 0b1100
+    assert objects.mask_ruby_flags(objects.RUBY_3_3, objects.OBJECT) is None
+    assert {flags & 31 for flags, _, _ in objects.by_flags(objects.RUBY_3_1)} == {objects.ARRAY, objects.STRING}
 
 
 class RubyMemory:

@@ -10,19 +10,7 @@ from typing import Any, Dict, List, Optional, Tuple
 
 import pytest
 
-from gdbheapx.addons.runtimes.v8 import NO_OBJECTS, OTHER_BUFFERS, find_script_fields, find_script_heap
-from gdbheapx.addons.runtimes.v8.script_heap import (
-    CHUNK_BYTES,
-    NUMBERS,
-    OFFSETS,
-    PREFIX,
-    TYPES,
-    WORD_END,
-    PageWalker,
-    ScriptHeap,
-    SizeRule,
-    read_v8_constants,
-)
+from gdbheapx.addons.runtimes.v8 import NO_OBJECTS, OTHER_BUFFERS, find_script_fields, find_script_heap, script_heap
 from gdbheapx.analysis.reachability.heap_graph import ManagedField
 from gdbheapx.common import problems
 from gdbheapx.common.budget import Budget
@@ -73,7 +61,7 @@ OFFSET_OF = {
     "shared_script": 32,
     "script_name": 16,
 }
-TYPE_OF = {name: 2062 + number if name.startswith("JS") else 130 + number for number, name in enumerate(TYPES)}
+TYPE_OF = {name: 2062 + number if name.startswith("JS") else 130 + number for number, name in enumerate(script_heap.TYPES)}
 TYPE_OF["JSFunction"] = 2066
 FIRST, TABLE_TYPE, SHARED_TYPE, TEXT_TYPE, CONTEXT_TYPE, OBJECT_TYPE = 5, 185, 186, 8, 190, 1057
 
@@ -87,18 +75,19 @@ class MadeHeap:
     """One page with a Map, its table of buffers, and the closure's variable that has it."""
 
     def __init__(self, lacking: Tuple[str, ...] = (), **changed: int) -> None:
-        self.words = array("Q", bytes(CHUNK_BYTES))
-        self.words[0] = CHUNK_BYTES
-        self.words[3:5] = array("Q", [PAGE + 8 * FIRST, PAGE + CHUNK_BYTES])
+        self.words = array("Q", bytes(script_heap.CHUNK_BYTES))
+        self.words[0] = script_heap.CHUNK_BYTES
+        self.words[3:5] = array("Q", [PAGE + 8 * FIRST, PAGE + script_heap.CHUNK_BYTES])
         self.at = FIRST
         self.target = FakeTarget(make_geometry(8, 16, 4096, True), "i386:x86-64")
         numbers = {**NUMBER_OF, **changed}
-        named = {**numbers, **{"type_%s__%s_TYPE" % (name, WORD_END.sub("_", name).upper()): number for name, number in TYPE_OF.items()}}
-        named.update({"class_" + OFFSETS[name][0]: offset for name, offset in OFFSET_OF.items()})
-        assert set(numbers) == set(NUMBERS) and set(OFFSET_OF) == set(OFFSETS)
+        types = {"type_%s__%s_TYPE" % (name, script_heap.WORD_END.sub("_", name).upper()): number for name, number in TYPE_OF.items()}
+        named = {**numbers, **types}
+        named.update({"class_" + script_heap.OFFSETS[name][0]: offset for name, offset in OFFSET_OF.items()})
+        assert set(numbers) == set(script_heap.NUMBERS) and set(OFFSET_OF) == set(script_heap.OFFSETS)
         values = {name: value for name, value in named.items() if name not in lacking}
         self.target.pieces[SYMBOLS_AT] = bytearray(b"".join(value.to_bytes(4, "little", signed=True) for value in values.values()))
-        self.target.symbols = {PREFIX + name: SYMBOLS_AT + 4 * place for place, name in enumerate(values)}
+        self.target.symbols = {script_heap.PREFIX + name: SYMBOLS_AT + 4 * place for place, name in enumerate(values)}
         self.target.pieces[OUTSIDE] = bytearray(1 << 20)
         self.realm = 0
         self.realm = self.make_map("Map", 10)
@@ -154,17 +143,17 @@ class MadeHeap:
         self.make_object("FixedArray", smi(0))
         return buffers
 
-    def read(self, budget: Optional[Budget] = None) -> ScriptHeap:
+    def read(self, budget: Optional[Budget] = None) -> script_heap.ScriptHeap:
         """The heap as it is read."""
         self.target.pieces[PAGE] = bytearray(self.words.tobytes())
-        known = read_v8_constants(self.target)
+        known = script_heap.read_v8_constants(self.target)
         assert known is not None
-        heap = ScriptHeap(self.target, known, open_kernel().library, budget or Budget())
+        heap = script_heap.ScriptHeap(self.target, known, open_kernel().library, budget or Budget())
         heap.find_objects()
         return heap
 
 
-def fields_of(heap: ScriptHeap) -> Dict[str, ManagedField]:
+def fields_of(heap: script_heap.ScriptHeap) -> Dict[str, ManagedField]:
     """By name; those with words."""
     return {field.name: field for field in find_script_fields(heap) if field.words}
 
@@ -236,7 +225,7 @@ def test_damage(seed: int) -> None:
             made.words[chance.randrange(2, made.at)] = value
         heap = made.read()
         fields = find_script_fields(heap)
-        assert sum(len(field.words) for field in fields) <= CHUNK_BYTES // 8
+        assert sum(len(field.words) for field in fields) <= script_heap.CHUNK_BYTES // 8
         for field in fields:
             for address in field.objects:
                 path = field.find_path(address)
@@ -245,10 +234,10 @@ def test_damage(seed: int) -> None:
 
 def test_rules_of_sizes() -> None:
     """Smis count elements; a word that is none has no size by such a rule; numbers of C agree."""
-    assert SizeRule(16, 8).measure_words(smi(3)) == 5 and SizeRule(16, 8).measure_words(3) == 0
-    assert SizeRule(16, 1).measure_words(smi(9)) == 4 and SizeRule(24, 24, 0, 0xFFFF, 0).measure_words(0x70002) == 9
-    walker = PageWalker(open_kernel().library)
-    walker.set_rules({17: 1 << 16, 33: 3}, [SizeRule(16, 8)], 0)
+    assert script_heap.SizeRule(16, 8).measure_words(smi(3)) == 5 and script_heap.SizeRule(16, 8).measure_words(3) == 0
+    assert script_heap.SizeRule(16, 1).measure_words(smi(9)) == 4 and script_heap.SizeRule(24, 24, 0, 0xFFFF, 0).measure_words(0x70002) == 9
+    walker = script_heap.PageWalker(open_kernel().library)
+    walker.set_rules({17: 1 << 16, 33: 3}, [script_heap.SizeRule(16, 8)], 0)
     words = array("Q", [17, smi(2), 0, 0, 33, 0, 0])
     assert [walker.measure_object(words, at) for at in (0, 4, 5, 6)] == [4, 3, 0, 0]
     assert walker.find_pointers(array("Q", [OUTSIDE, OUTSIDE + 1, smi(7), 8]), 1 << 16, 1 << 47) == [0]
@@ -273,11 +262,11 @@ def say_problem(made: MadeHeap) -> Optional[str]:
 
 def test_what_is_lacking_is_said() -> None:
     """No constants, one that is missing, compressed pointers, and a page that is no run of objects."""
-    names = ["class_" + OFFSETS[name][0] for name in OFFSETS]
-    assert "not exported" in str(say_problem(MadeHeap(lacking=(*NUMBERS, *names))))
+    names = ["class_" + script_heap.OFFSETS[name][0] for name in script_heap.OFFSETS]
+    assert "not exported" in str(say_problem(MadeHeap(lacking=(*script_heap.NUMBERS, *names))))
     assert "not known" in str(say_problem(MadeHeap(lacking=(names[0],))))
     assert "compressed" in str(say_problem(MadeHeap(TaggedSize=4)))
     broken = MadeHeap()
-    broken.words = array("Q", bytes(CHUNK_BYTES))
+    broken.words = array("Q", bytes(script_heap.CHUNK_BYTES))
     assert "run of objects" in str(say_problem(broken))
     assert say_problem(MadeHeap()) is None
