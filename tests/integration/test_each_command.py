@@ -297,19 +297,8 @@ def what_if(data: Data) -> None:
             assert dry is None or dry["predicted_resident_bytes"] == one["saves_most_bytes"] == one["saves_least_bytes"]
 
 
-GLIBC: Dict[str, Callable[[Data], None]] = {
-    "arenas": arenas_of_glibc,
-    "bins": bins_of_glibc,
+EVERYWHERE: Dict[str, Callable[[Data], None]] = {
     "check": check,
-    "chunks": chunks_of_glibc,
-    "chunks --histogram": histogram,
-    "doctor": doctor,
-    "malloc-info": malloc_info,
-    "malloc-stats": malloc_stats_of_glibc,
-    "report": report_of_glibc,
-    "tcache": tcache_of_glibc,
-    "trim --dry-run": trim_dry_run,
-    "tunables": tunables_of_glibc,
     "leaks --list": leaks,
     "owners --limit 1000": owners,
     "census": census,
@@ -320,10 +309,24 @@ GLIBC: Dict[str, Callable[[Data], None]] = {
     "what-if": what_if,
     "whatis 4096": whatis,
 }
+GLIBC: Dict[str, Callable[[Data], None]] = {
+    **EVERYWHERE,
+    "arenas": arenas_of_glibc,
+    "bins": bins_of_glibc,
+    "chunks": chunks_of_glibc,
+    "chunks --histogram": histogram,
+    "doctor": doctor,
+    "malloc-info": malloc_info,
+    "malloc-stats": malloc_stats_of_glibc,
+    "report": report_of_glibc,
+    "tcache": tcache_of_glibc,
+    "trim --dry-run": trim_dry_run,
+    "tunables": tunables_of_glibc,
+}
 JEMALLOC: Dict[str, Callable[[Data], None]] = {
+    **EVERYWHERE,
     "arenas": arenas_of_jemalloc,
     "bins": bins_of_jemalloc,
-    "check": check,
     "chunks": chunks_of_jemalloc,
     "decay": decay,
     "doctor": doctor,
@@ -334,15 +337,6 @@ JEMALLOC: Dict[str, Callable[[Data], None]] = {
     "tcache": tcache_of_jemalloc,
     "tickers": tickers,
     "tunables": tunables_of_jemalloc,
-    "leaks --list": leaks,
-    "owners --limit 1000": owners,
-    "census": census,
-    "export --format folded": export,
-    "pins": pins,
-    "refs BLOCK": refs,
-    "snapshot /dev/null": snapshot,
-    "what-if": what_if,
-    "whatis 4096": whatis,
 }
 
 
@@ -392,21 +386,13 @@ def doctor_of_mimalloc(data: Data) -> None:
 
 
 MIMALLOC: Dict[str, Callable[[Data], None]] = {
+    **EVERYWHERE,
     "arenas": arenas_of_mimalloc,
     "bins": bins_of_mimalloc,
-    "check": check,
     "chunks": chunks_of_mimalloc,
     "doctor": doctor_of_mimalloc,
     "report": report_of_mimalloc,
-    "leaks --list": leaks,
-    "owners --limit 1000": owners,
-    "census": census,
-    "export --format folded": export,
     "pins": pins_of_mimalloc,
-    "refs BLOCK": refs,
-    "snapshot /dev/null": snapshot,
-    "what-if": what_if,
-    "whatis 4096": whatis,
 }
 
 
@@ -508,11 +494,8 @@ def looked(builder: Builder, attach_reason: str) -> Iterator[Callable[[str], Loo
             without = {"live": {}, "core": {}}  # type: Dict[str, Data]
             if not attach_reason:
                 without["live"] = look_alone(process, "live", allocator)
-            repeated: Dict[str, List[Data]] = {}
-            if not attach_reason:
-                for words in REPEATING:
-                    outcome = heapx(process.target("live"), *words.split(), "--json")
-                    repeated[words] = outcome.lines
+            asked = () if attach_reason else REPEATING
+            repeated = {words: heapx(process.target("live"), *words.split(), "--json").lines for words in asked}
             live = {} if attach_reason else look(process, "live", allocator)
             done = None
             if not attach_reason and allocator in ACTIONS:
@@ -529,6 +512,14 @@ def looked(builder: Builder, attach_reason: str) -> Iterator[Callable[[str], Loo
     stage.close()
 
 
+def seen(looked: Callable[[str], Looked], allocator: str, kind: str) -> Tuple[Looked, Data]:
+    """What the program was asked, and the look of this kind; skips, with the reason, where there is none."""
+    found = looked(allocator)
+    if found.reasons[kind]:
+        pytest.skip(found.reasons[kind])
+    return found, found.live if kind == "live" else found.core
+
+
 def cases() -> List[Any]:
     """Each command on each allocator that it is about, both ways."""
     both: List[Tuple[str, str, str]] = [(allocator, words, kind) for allocator, of in CASES.items() for words in of for kind in ("live", "core")]
@@ -538,19 +529,13 @@ def cases() -> List[Any]:
 @pytest.mark.parametrize("allocator, words, kind", cases())
 def test_a_command_answers(looked: Callable[[str], Looked], allocator: str, words: str, kind: str) -> None:
     """Its figures agree with those that other commands have of the same moment."""
-    found = looked(allocator)
-    if found.reasons[kind]:
-        pytest.skip(found.reasons[kind])
-    CASES[allocator][words](found.live if kind == "live" else found.core)
+    CASES[allocator][words](seen(looked, allocator, kind)[1])
 
 
 @pytest.mark.parametrize("allocator, words, kind", cases())
 def test_a_command_answers_the_same_without_gdb(looked: Callable[[str], Looked], allocator: str, words: str, kind: str) -> None:
     """--gdb none: the same data, but for what is said of gdb and of where layouts come from, and for times."""
-    found = looked(allocator)
-    if found.reasons[kind]:
-        pytest.skip(found.reasons[kind])
-    data = found.live if kind == "live" else found.core
+    found, data = seen(looked, allocator, kind)
     assert settled(bare(found.alone[kind][words]), words) == settled(bare(data[words]), words)
 
 
@@ -584,9 +569,7 @@ def settled(data: Any, words: str) -> Any:
 @pytest.mark.parametrize("allocator", sorted(CASES))
 def test_a_command_repeats(looked: Callable[[str], Looked], allocator: str, words: str) -> None:
     """Its lines agree with what another command has of the same moment."""
-    found = looked(allocator)
-    if found.reasons["live"]:
-        pytest.skip(found.reasons["live"])
+    found, _ = seen(looked, allocator, "live")
     REPEATING[words][allocator](found.repeated[words], found.live)
 
 
@@ -594,10 +577,7 @@ def test_a_command_repeats(looked: Callable[[str], Looked], allocator: str, word
 @pytest.mark.parametrize("allocator", sorted(ACTIONS))
 def test_an_action_gives_back_what_was_predicted(looked: Callable[[str], Looked], allocator: str) -> None:
     """trim and purge, really made: RSS falls by the bytes that the dry run had named, within a page an arena for jemalloc."""
-    found = looked(allocator)
-    if found.reasons["live"]:
-        pytest.skip(found.reasons["live"])
-    assert found.done is not None
+    found, _ = seen(looked, allocator, "live")
     done, dry = acted(found.done), found.live["%s --dry-run" % ACTIONS[allocator]]
     assert done["predicted_bytes"] == dry["predicted_bytes"] and done["predicted_resident_bytes"] == dry["predicted_resident_bytes"] > 5 * MB
     slack = 0 if allocator == "glibc" else PAGE * len(found.live["arenas"]["arenas"])

@@ -9,7 +9,7 @@ from gdbheapx.kernel.blocks.stream import EVERYTHING, BlockFilter, BlockState
 from gdbheapx.kernel.common import library as common
 from gdbheapx.kernel.common.library import ADDRESS_MASK, STOP_END, STOP_FENCE, STOP_OVERRUN, STOP_TOP, STOP_UNREADABLE, histogram_class
 from gdbheapx.kernel.glibc import records as glibc
-from gdbheapx.kernel.glibc.records import Geometry, NativeRules
+from gdbheapx.kernel.glibc.records import Geometry, NativeListed, NativeRules
 from gdbheapx.kernel.jemalloc import records as api
 
 PREV_INUSE, IS_MMAPPED, NON_MAIN, FLAGS = 1, 2, 4, 7
@@ -287,7 +287,7 @@ class _Lane:
 
 
 def list_chunks(
-    source: BulkSource, geometry: Geometry, regions: Sequence[glibc.NativeListed], specials: Sequence[int] = (), wanted: BlockFilter = EVERYTHING
+    source: BulkSource, geometry: Geometry, regions: Sequence[NativeListed], specials: Sequence[int] = (), wanted: BlockFilter = EVERYTHING
 ) -> Tuple[List[Tuple[int, int, int, int]], BlockState]:
     """As ChunkWalker.blocks: (address, usable bytes, status, arena) of each, and how the region that ended last did."""
     memory, left, lanes = Memory(source, geometry.word_bytes, geometry.little_endian), sorted(regions), []  # type: ignore[var-annotated]
