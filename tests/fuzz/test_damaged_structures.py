@@ -52,10 +52,7 @@ NUMBERS = st.one_of(
 )
 PATCHES = st.lists(st.tuples(st.integers(0, 1 << 16), st.sampled_from([1, 2, 4, 8]), NUMBERS), max_size=6)
 search = settings(
-    max_examples=EXAMPLES,
-    derandomize=not IS_LONG,
-    deadline=None,
-    database=None,
+    max_examples=EXAMPLES, derandomize=not IS_LONG, deadline=None, database=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
 )
 

@@ -255,10 +255,7 @@ def test_histogram_adds_up(lasting: Lasting, kind: str) -> None:
         assert row["max_size_bytes"] == row["size_bytes"] or row["size_bytes"] >= 1024
 
 FILTERED = (
-    "chunks --arena 1",
-    "chunks --status free --status fast",
-    "chunks --min-size 200 --max-size 1000",
-    "chunks --limit 7",
+    "chunks --arena 1", "chunks --status free --status fast", "chunks --min-size 200 --max-size 1000", "chunks --limit 7",
     "chunks --sort size --limit 20",
 )
 """Asked at once; what is asked otherwise is asked alone."""

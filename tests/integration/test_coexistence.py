@@ -83,19 +83,8 @@ gdb.prompt_hook = lambda current: "other> "
 '''
 
 NAMES = [
-    "heap arenas",
-    "heap chunks",
-    "heap bins",
-    "arenas",
-    "arena",
-    "bins",
-    "chunks",
-    "tcache",
-    "tcachebins",
-    "mp",
-    "top_chunk",
-    "malloc-info",
-    "doctor",
+    "heap arenas", "heap chunks", "heap bins", "arenas", "arena", "bins", "chunks", "tcache", "tcachebins", "mp", "top_chunk",
+    "malloc-info", "doctor",
 ]
 PARAMETERS = ["max-seconds", "heap-color", "resolve-heap-via-heuristic"]
 

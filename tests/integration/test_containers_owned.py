@@ -98,6 +98,4 @@ def test_random_containers(stage: Stage, live: str) -> None:
         process = stage.start(str(source), "8", flags=("-I" + str(PROGRAMS),))
         verdicts += judged(process.target("live"), facts(process.record_path))
         process.end()
-    assert sum(one.good for one in verdicts) >= 0.9 * len(verdicts) and not [one for one in verdicts if one.false_collapse], lines(
-        verdicts
-    )
+    assert sum(one.good for one in verdicts) >= 0.9 * len(verdicts) and not [one for one in verdicts if one.false_collapse], lines(verdicts)

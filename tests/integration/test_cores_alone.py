@@ -107,13 +107,31 @@ def test_with_all_files_nothing_is_missing(stage: Stage, core: str) -> None:
 # ---------------------------------------------------------------------------------------------------- cut
 
 
-def places(path: Path) -> Dict[str, int]:
-    """Where to cut a core, and whether doctor must say so."""
+HEADER = struct.Struct("<IIQQQQQQ")
+
+
+def headers(path: Path) -> Dict[int, List[int]]:
+    """A core's program headers by their places in it, in order."""
     data = path.read_bytes()[: 1 << 20]
     offset, count = struct.unpack_from("<Q", data, 32)[0], struct.unpack_from("<H", data, 56)[0]
-    table = [struct.unpack_from("<IIQQQQQQ", data, offset + 56 * number) for number in range(count)]
-    note = next(one for one in table if one[0] == 4)
-    loads = sorted((one[2], one[5]) for one in table if one[0] == 1 and one[5])
+    return {place: list(HEADER.unpack_from(data, place)) for place in range(offset, offset + 56 * count, 56)}
+
+
+def put_header(path: Path, address: int, **changed: int) -> None:
+    """The segment that has the address gets another type, or another size in the file."""
+    place, entry = next((place, one) for place, one in headers(path).items() if one[0] == 1 and one[3] <= address < one[3] + one[6])
+    entry[0], entry[5] = changed.get("type", entry[0]), changed.get("file_bytes", entry[5])
+    with open(path, "r+b") as file:
+        file.seek(place)
+        file.write(HEADER.pack(*entry))
+
+
+def places(path: Path) -> Dict[str, int]:
+    """Where to cut a core, and whether doctor must say so."""
+    table = headers(path)
+    offset, count = min(table), len(table)
+    note = next(one for one in table.values() if one[0] == 4)
+    loads = sorted((one[2], one[5]) for one in table.values() if one[0] == 1 and one[5])
     return {
         "no program header": 64,
         "one program header": offset + 56,
@@ -157,26 +175,12 @@ def test_a_jemalloc_may_be_in_what_is_cut_off(whole: Path) -> None:
     assert "are missing" in alone(core, "tickers").stdout.decode()
 
 
-def punched(path: Path, start: int) -> None:
-    """The core says that it has no byte of the segment from there on, like gdb's where it leaves a mapping out."""
-    with open(path, "r+b") as file:
-        head = file.read(64)
-        offset, count = struct.unpack_from("<Q", head, 32)[0], struct.unpack_from("<H", head, 56)[0]
-        for number in range(count):
-            file.seek(offset + 56 * number)
-            entry = list(struct.unpack("<IIQQQQQQ", file.read(56)))
-            if entry[0] == 1 and entry[3] <= start < entry[3] + entry[6]:
-                entry[5] = 0
-                file.seek(offset + 56 * number)
-                file.write(struct.pack("<IIQQQQQQ", *entry))
-
-
 def test_a_stack_that_was_not_dumped_is_named(stage: Stage, core: str) -> None:
     """Without a thread's control block its cache is unknown, and the next step is one that brings it: another core."""
     path = stage.start(*RECORDER).core()
     thread = open_elf_target(core=str(path)).threads()[-1]
     assert thread.thread_pointer
-    punched(path, thread.thread_pointer)
+    put_header(path, thread.thread_pointer, file_bytes=0)  # like gdb's where it leaves a mapping out
     outcome = alone(["--core", str(path)], "tcache", "--json")
     told = [one["hint"] for one in outcome.envelope["problems"] if one["what"].startswith("thread %d:" % thread.lwp)]
     assert outcome.code == 4 and told and all("the kernel writes" in hint and "newer gdb" in hint for hint in told), outcome.envelope["problems"]
@@ -225,20 +229,15 @@ def test_python_alone_in_an_empty_namespace(stage: Stage, core: str, folder: Pat
 def test_a_hole_of_terabytes_takes_no_time(stage: Stage, core: str) -> None:
     """A reserve of 3 TiB of which one page was touched is a hole in the core's file: only the page is read, and what it holds is held."""
     path, start, size = stage.start(*RECORDER).core(), 1 << 44, 3 << 40
+    table, end = list(headers(path).values()), path.stat().st_size  # where the last mapping ends: the next one's bytes follow
+    table.insert(sum(one[3] < start for one in table), [1, 6, end, start, 0, size, size, 4096])
     with open(path, "r+b") as file:
-        head = bytearray(file.read(64))
-        offset, count = struct.unpack_from("<Q", head, 32)[0], struct.unpack_from("<H", head, 56)[0]
-        file.seek(offset)
-        table = file.read(56 * count)
-        end = os.fstat(file.fileno()).st_size  # where the last mapping ends: the next one's bytes follow
-        struct.pack_into("<Q", head, 32, end + size)
-        struct.pack_into("<H", head, 56, count + 1)
-        place = 56 * sum(struct.unpack_from("<Q", table, 56 * number + 16)[0] < start for number in range(count))
-        added = struct.pack("<IIQQQQQQ", 1, 6, end, start, 0, size, size, 4096)
         file.seek(end + size)
-        file.write(table[:place] + added + table[place:])
-        file.seek(0)
-        file.write(head)
+        file.write(b"".join(HEADER.pack(*one) for one in table))
+        file.seek(32)
+        file.write(struct.pack("<Q", end + size))
+        file.seek(56)
+        file.write(struct.pack("<H", len(table)))
         file.seek(end)
         file.write(b"a page that was touched")
     for words in ("report", "leaks"):
@@ -269,19 +268,10 @@ def test_what_gdb_left_out_comes_from_the_files(stage: Stage, live: str) -> None
 @pytest.fixture
 def lost(stage: Stage, core: str, folder: Path) -> Path:
     """A core whose program header of the program's .bss has lost its type."""
-    path = stage.start("recorder", "3", "1000", "3").core()
+    path = stage.start(*RECORDER).core()
     target = open_elf_target(core=str(path))
-    end = target.writable_segments(target.modules()[0])[-1][2]
     assert target.problems() == []
-    with open(path, "r+b") as file:
-        head = file.read(64)
-        table, count = struct.unpack_from("<Q", head, 32)[0], struct.unpack_from("<H", head, 56)[0]
-        for place in range(table, table + 56 * count, 56):
-            file.seek(place)
-            kind, _, _, start, _, _, size_bytes, _ = struct.unpack("<IIQQQQQQ", file.read(56))
-            if kind == 1 and start <= end - 1 < start + size_bytes:
-                file.seek(place)
-                file.write(struct.pack("<I", 0))
+    put_header(path, target.writable_segments(target.modules()[0])[-1][2] - 1, type=0)
     return path
 
 

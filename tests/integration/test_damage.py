@@ -29,17 +29,8 @@ from tests.support.tool import heapx
 pytestmark = pytest.mark.once  # the rules by which damage is told are the tool's own
 
 KINDS = (
-    "size",
-    "size-thread",
-    "bin-cycle",
-    "bin-wild",
-    "fast-cycle",
-    "tcache-cycle",
-    "tcache-wild",
-    "top-size",
-    "unmap-heap",
-    "unmap-subheap",
-    "unmap-page",
+    "size", "size-thread", "bin-cycle", "bin-wild", "fast-cycle", "tcache-cycle", "tcache-wild", "top-size", "unmap-heap",
+    "unmap-subheap", "unmap-page",
 )
 
 HANG_SECONDS = 60

@@ -216,12 +216,6 @@ def test_a_place_in_a_stack_without_frames(stage: Stage, core: str) -> None:
     assert any(re.search(r"stack of thread \d+.*, sp\+0x[0-9a-f]+$", root) for root in roots), roots
 
 
-def test_the_way_back_of_a_process(stage: Stage, live: str) -> None:
-    """A living one says the same."""
-    process = owning(stage)
-    assert refs(process, live, "registered")["chains"][0][-1]["root"].startswith("registers of thread ")
-
-
 def test_a_lost_block_has_no_root(lasting: Lasting, core: str) -> None:
     """The chain ends at the block that was lost."""
     process = lasting.of(core, owning, "glibc")

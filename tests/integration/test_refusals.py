@@ -141,11 +141,8 @@ def test_traced_by_another(stage: Stage, live: str) -> None:
     """A process that another debugger holds is left to it."""
     process = stage.start("trimmer", "main")
     other = subprocess.Popen(
-        [GDB, "-nx", "-q", "-iex", "set auto-load no", "-p", str(process.pid), "-ex", "echo held\\n"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
+        [GDB, "-nx", "-q", "-iex", "set auto-load no", "-p", str(process.pid), "-ex", "echo held\\n"], stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True,
     )
     try:
         while other.stdout.readline().strip() != b"held":

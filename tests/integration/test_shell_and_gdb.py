@@ -117,13 +117,6 @@ def test_streaming_into_head(stage: Stage, kind: str) -> None:
         assert process.popen.poll() is None
 
 
-def test_doctor_writes_nothing(stage: Stage, live: str, folder: Path) -> None:
-    """doctor leaves the process's memory and registers alone: it runs on, untraced, with the same anonymous memory."""
-    process = stage.start("recorder", "1", "2000", "3")
-    before = process.smaps_rollup("Anonymous")
-    assert heapx(process.target(live), "doctor", "--json").code == 0
-    assert process.smaps_rollup("Anonymous") == before
-
 ORDERED = """
 import gdb
 from gdbheapx.inferior.arch import native_architecture

@@ -30,34 +30,10 @@ from tests.support.tool import alone
 pytestmark = pytest.mark.image  # what its Python imports when
 
 COMMANDS = (
-    "report",
-    "doctor",
-    "arenas",
-    "chunks --histogram",
-    "chunks --limit 10",
-    "chunks",
-    "bins",
-    "tcache",
-    "malloc-info",
-    "malloc-stats",
-    "tunables",
-    "trim --dry-run",
-    "tickers",
-    "decay",
-    "purge --dry-run",
-    "census",
-    "pins",
-    "pins --no-owners",
-    "leaks",
-    "leaks --weak",
-    "owners",
-    "refs 4096",
-    "watch --every 0.01 --times 2 --exact",
-    "export --format folded",
-    "export --format pprof -o /dev/null",
-    "export --format folded --of census",
-    "export --format csv",
-    "export --format csv --of census",
+    "report", "doctor", "arenas", "chunks --histogram", "chunks --limit 10", "chunks", "bins", "tcache", "malloc-info", "malloc-stats",
+    "tunables", "trim --dry-run", "tickers", "decay", "purge --dry-run", "census", "pins", "pins --no-owners", "leaks", "leaks --weak",
+    "owners", "refs 4096", "watch --every 0.01 --times 2 --exact", "export --format folded", "export --format pprof -o /dev/null",
+    "export --format folded --of census", "export --format csv", "export --format csv --of census",
 )
 
 PAIRS = [

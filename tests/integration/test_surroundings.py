@@ -223,10 +223,7 @@ def test_a_library_that_became_a_fifo(stage: Stage, core: str, builder: Builder,
     os.mkfifo(program)
     assert heapx(target, "arenas", "--json", seconds=60).envelope["data"]["arenas"]
 
-HEADS = {
-    "big-endian": (5, "says big-endian but is written little-endian"),
-    "32-bit": (4, "says 32-bit but is written 64-bit"),
-}
+HEADS = {"big-endian": (5, "says big-endian but is written little-endian"), "32-bit": (4, "says 32-bit but is written 64-bit")}
 
 
 @pytest.mark.once  # the tool's own reading of files

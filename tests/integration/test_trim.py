@@ -20,11 +20,7 @@ pytestmark = [pytest.mark.image, pytest.mark.first]  # what its libc's malloc_tr
 STATES = ("main", "arenas", "fast", "untouched", "sbrk", "mmapped-main", "small-top")
 PAGE = resource.getpagesize()
 IN_RAM = (
-    "reclaimable_resident_bytes",
-    "reclaimable_exclusive_bytes",
-    "free_returned_resident_bytes",
-    "free_returned_huge_bytes",
-    "huge_bytes",
+    "reclaimable_resident_bytes", "reclaimable_exclusive_bytes", "free_returned_resident_bytes", "free_returned_huge_bytes", "huge_bytes",
     "blockless_huge_bytes",
 )
 """What no core tells."""
@@ -133,10 +129,7 @@ def test_reading_copies_no_shared_page(stage: Stage, live: str) -> None:
     after = process.own_pages()
     copied = [address for address, own in before.items() if not own and after.get(address)]
     assert len(copied) < 8, "%d of %d shared pages were copied, Pss went from %d to %d" % (
-        len(copied),
-        len(before),
-        proportional,
-        process.smaps_rollup("Pss"),
+        len(copied), len(before), proportional, process.smaps_rollup("Pss"),
     )
 
 

@@ -7,7 +7,6 @@ Files: analysis/inside.py, commands/report.py, report/overview_text.py.
 
 import os
 import shlex
-import shutil
 import sys
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List
@@ -16,9 +15,9 @@ import pytest
 
 from tests.support import gcores, jemallocs
 from tests.support.javas import JAVA
-from tests.support.jemallocs import library
 from tests.support.paths import ROOT
 from tests.support.processes import Process, Stage, by_turns
+from tests.support.programs import need
 from tests.support.tool import heapx, on_terminal
 
 pytestmark = pytest.mark.once  # what the tool makes of figures that test_accounts holds
@@ -150,28 +149,20 @@ def lines_on_terminal(*words: str) -> List[str]:
     return on_terminal(80, words, {"NO_COLOR": "1"}, 24).replace("\r\n", "\n").splitlines()
 
 
-def leaking(stage: Stage) -> Process:
-    return stage.start("leaker")
-
-
-def on_jemalloc(stage: Stage) -> Process:
-    return stage.start("leaker", env={"LD_PRELOAD": str(library())})
-
-
-def on_python(stage: Stage) -> Process:
-    return stage.spawn_ready([sys.executable, "-c", PYTHON])
-
-
 def on_java(stage: Stage) -> Process:
-    if not shutil.which("java"):
-        pytest.skip("no java here (Debian: openjdk-17-jdk-headless)")
+    need("java")
     folder = stage.folder()
     (folder / "Big.java").write_text(JAVA)
     return stage.spawn_ready(["java", "-Xmx64m", str(folder / "Big.java")], folder)
 
 
-def tiny(stage: Stage) -> Process:
-    return stage.spawn_ready(["sh", "-c", "echo ready; read line"])
+STARTED: Dict[str, Callable[[Stage], Process]] = {
+    "leaking": lambda stage: stage.start("leaker"),
+    "on jemalloc": lambda stage: stage.start("leaker", env={"LD_PRELOAD": str(jemallocs.library())}),
+    "on Python": lambda stage: stage.spawn_ready([sys.executable, "-c", PYTHON]),
+    "on Java": on_java,
+    "tiny": lambda stage: stage.spawn_ready(["sh", "-c", "echo ready; read line"]),
+}
 
 
 def check(words: List[str]) -> Dict[str, str]:
@@ -191,27 +182,27 @@ def check(words: List[str]) -> Dict[str, str]:
     return facts
 
 
-@pytest.mark.parametrize("start", [leaking, on_jemalloc, on_python, on_java, tiny])
-def test_a_process(stage: Stage, start: Callable[[Stage], Process]) -> None:
+@pytest.mark.parametrize("name", STARTED)
+def test_a_process(stage: Stage, name: str) -> None:
     """Who, since when, where, when, for how long it paused; the next command is whole and runs."""
-    process = start(stage)
+    process = STARTED[name](stage)
     facts = check(["--pid", str(process.pid)])
     assert "up " in facts["Process"] and " UTC on %s; paused " % os.uname().nodename in facts["Read"] and facts["Command"]
     if facts["Next"].startswith("gdbheapx "):
         words = shlex.split(facts["Next"])[1:]
         assert words[:2] == ["-p", str(process.pid)] and heapx(words[:2], words[2], "--help").code == 0
-    if start is tiny:
+    if name == "tiny":
         brief = lines_on_terminal("--pid", str(process.pid), "report", "--brief")
         assert [line[:11].strip() for line in brief[: len(facts)]][:4] == list(facts)[:4] and "Next steps" not in brief
-    if start is on_python:
+    if name == "on Python":
         assert facts["Suspect"].startswith("__main__.cache, dict of 40,000 entries, ")
-    if start is on_jemalloc:
+    if name == "on jemalloc":
         assert facts["Allocator"].startswith("jemalloc 5")
 
 
 def test_a_small_process_is_looked_at_by_itself(stage: Stage) -> None:
     """In a copy, so that it does not pause longer; --no-deep does not, and says how to find out."""
-    process = leaking(stage)
+    process = stage.start("leaker")
     target = ["--pid", str(process.pid)]
     by_itself, asked, without = (heapx(target, "report", *words, "--json").data for words in ([], ["--deep"], ["--no-deep"]))
     assert by_itself["inside"] is not None and without["inside"] is None

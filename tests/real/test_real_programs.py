@@ -117,11 +117,7 @@ def test_java(stage: Stage, kind: str) -> None:
     java = shutil.which("java")
     assert java
     options = [
-        "-Xmx48m",
-        "-XX:CompressedClassSpaceSize=16m",
-        "-XX:ReservedCodeCacheSize=16m",
-        "-Xshare:auto",
-        "-XX:TieredStopAtLevel=1",
+        "-Xmx48m", "-XX:CompressedClassSpaceSize=16m", "-XX:ReservedCodeCacheSize=16m", "-Xshare:auto", "-XX:TieredStopAtLevel=1",
         "-XX:-UsePerfData",
     ]
     process = stage.spawn_ready([java, *options, "Hoard.java"], folder)

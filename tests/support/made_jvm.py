@@ -59,13 +59,8 @@ class MadeJvm(VmTables):
         self.registers: Sequence[int] = ()
         self.natives: Sequence[Any] = ()
         self.target: Any = SimpleNamespace(
-            read_prefix=self.read_memory,
-            little_endian=True,
-            byte_order="little",
-            threads=lambda: self.natives,
-            register_words=lambda thread: self.registers,
-            mappings=lambda: (),
-            dynamic_symbol=lambda name: SimpleNamespace(module=None),
+            read_prefix=self.read_memory, little_endian=True, byte_order="little", threads=lambda: self.natives,
+            register_words=lambda thread: self.registers, mappings=lambda: (), dynamic_symbol=lambda name: SimpleNamespace(module=None),
             writable_segments=lambda module: [(0x100, 0x200, 0x200)],
         )
         self.major = major

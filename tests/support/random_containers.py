@@ -118,9 +118,7 @@ FORMS = (
     Form("STAILQ", ("E *next",), ("E *first; E **last",), CHAIN + " H->first = e[0]; H->last = &e[n - 1]->next;"),
     Form("ring with its head in the holder", ("struct link link",), ("struct link head",), RING),
     Form(
-        "ring with a dummy node",
-        ("E *next", "E *prev"),
-        ("E *dummy",),
+        "ring with a dummy node", ("E *next", "E *prev"), ("E *dummy",),
         CHAIN + BACK + " E *d = take(sizeof *d); d->next = e[0]; e[0]->prev = d; e[n - 1]->next = d; d->prev = e[n - 1]; H->dummy = d;",
     ),
     Form("circular list by its last", ("E *next",), ("E *last",), CHAIN + " e[n - 1]->next = e[0]; H->last = e[n - 1];"),
@@ -137,24 +135,16 @@ FORMS = (
     ),
     Form("hash table of chains", ("E *chain",), ("E **b", "size_t size"), HASHED),
     Form(
-        "hash table of chains, keys inside",
-        ("E *chain", "unsigned hash, length"),
-        ("E **b", "size_t size"),
-        HASHED,
-        "char key[]",
+        "hash table of chains, keys inside", ("E *chain", "unsigned hash, length"), ("E **b", "size_t size"), HASHED, "char key[]",
         size="8 + some(90)",
     ),
     Form(
-        "hash table, linked back",
-        ("E *chain; E **back",),
-        ("E **b", "size_t size"),
+        "hash table, linked back", ("E *chain; E **back",), ("E **b", "size_t size"),
         BUCKETS + " for (size_t i = 0; i < n; i++) { " + INTO + " e[i]->back = s; if (e[i]->chain) e[i]->chain->back = &e[i]->chain; }",
     ),
     Form("cache: hash table and ring", ("E *chain", "struct link link"), ("E **b", "size_t size", "struct link head"), HASHED + RING),
     Form(
-        "cache: hash table and list",
-        ("E *chain", "E *next", "E *prev"),
-        ("E **b; size_t size", "E *first; E *last"),
+        "cache: hash table and list", ("E *chain", "E *next", "E *prev"), ("E **b; size_t size", "E *first; E *last"),
         HASHED + CHAIN + BACK + " H->first = e[0]; H->last = e[n - 1];",
     ),
     Form(
@@ -234,15 +224,11 @@ FORMS = (
         "H->size = n / 64 + 1; H->map = take(H->size * 8); for (size_t i = 0; i < n; i++) { if (i % 64 == 0) H->map[i / 64] = take(512); ((void **)H->map[i / 64])[i % 64] = e[i]; } H->begin = H->map[0]; H->end = (void **)H->map[(n - 1) / 64] + (n - 1) % 64;",
     ),
     Form(
-        "list and table of the same",
-        ("E *next", "E *prev"),
-        ("E *first", "E **b; size_t size"),
+        "list and table of the same", ("E *next", "E *prev"), ("E *first", "E **b; size_t size"),
         CHAIN + BACK + " H->first = e[0]; H->size = n; H->b = take(n * 8); for (size_t i = 0; i < n; i++) { H->b[i] = e[i]; }",
     ),
     Form(
-        "list of all and of some",
-        ("E *next", "E *some"),
-        ("E *first", "E *ready"),
+        "list of all and of some", ("E *next", "E *some"), ("E *first", "E *ready"),
         CHAIN + " H->first = e[0]; for (size_t i = 0; i < n; i++) if (some(3) == 0) { e[i]->some = H->ready; H->ready = e[i]; }",
     ),
     Form(
@@ -264,9 +250,7 @@ FORMS = (
         "H->size = n; H->b = take(n * 8); for (size_t i = 0; i < n; i++) { H->b[i] = e[i]; e[i]->friend = e[some(n)]; e[i]->other = e[some(n)]; }",
     ),
     Form(
-        "ring by one pointer",
-        ("E *next", "E *prev"),
-        ("E *any",),
+        "ring by one pointer", ("E *next", "E *prev"), ("E *any",),
         CHAIN + BACK + " e[n - 1]->next = e[0]; e[0]->prev = e[n - 1]; H->any = e[n / 3];",
     ),
     Form("list of two types", ("long type; E *next; E *prev",), ("E *first",), CHAIN + BACK + " H->first = e[0];", size="8 * 7 * some(2)"),

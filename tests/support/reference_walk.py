@@ -763,17 +763,10 @@ def walk_extents(source: BulkSource, heap: api.HeapLayout, cached: Sequence[int]
     outside(ADDRESS_MASK)
     return api.ExtentsResult(
         summary=api.ExtentsSummary(
-            done=1,
-            at=extents.at,
-            nodes=extents.nodes,
-            leaf_nodes=extents.leaf_nodes,
-            extents=sum(state[0] for states, *_ in arenas.values() for state in states),
-            unassociated_extents=extents.unassociated,
-            unparsed_bytes=extents.unparsed_bytes,
-            unreadable_bytes=extents.unreadable_bytes,
-            problems=len(extents.problems.rows),
-            details=len(extents.details.rows),
-            cached_problems=len(misplaced.rows),
+            done=1, at=extents.at, nodes=extents.nodes, leaf_nodes=extents.leaf_nodes,
+            extents=sum(state[0] for states, *_ in arenas.values() for state in states), unassociated_extents=extents.unassociated,
+            unparsed_bytes=extents.unparsed_bytes, unreadable_bytes=extents.unreadable_bytes, problems=len(extents.problems.rows),
+            details=len(extents.details.rows), cached_problems=len(misplaced.rows),
         ),
         arenas=tuple(_arena(index, *arenas[index]) for index in sorted(arenas)),
         ranges=tuple((begin, end) for begin, end in ranges),

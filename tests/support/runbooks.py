@@ -85,13 +85,8 @@ class Runbook:
         script = re.sub(r"\bPID\b", str(process.pid), step.script).replace("ADDRESS", self.address)
         path = os.pathsep.join([str(self.tool()), os.environ["PATH"]])
         done = subprocess.run(
-            ["bash", "-e", "-c", script],
-            cwd=self.folder,
-            env=tool_environment({"PATH": path}),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=TOOL_SECONDS,
+            ["bash", "-e", "-c", script], cwd=self.folder, env=tool_environment({"PATH": path}), stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=TOOL_SECONDS,
         )
         text = done.stdout.decode(errors="replace")
         assert done.returncode == step.code, (script, done.returncode, text)

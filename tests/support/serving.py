@@ -17,12 +17,8 @@ class Served:
 
     def __init__(self, *words: str, before: Sequence[str] = ()) -> None:
         self.popen = subprocess.Popen(
-            [*before, *tool_command(), *words, "--json"],
-            env=tool_environment(),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
+            [*before, *tool_command(), *words, "--json"], env=tool_environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, start_new_session=True,
         )
         line = self.popen.stdout.readline()
         self.start: Dict[str, Any] = json.loads(line) if line else {}

@@ -162,9 +162,7 @@ def redis(stage: Stage) -> Process:
         ["SET small:%d x" % i for i in range(20000)] + ["RPUSH backlog:orders %s" % (("order-%d-" % i) * 10) for i in range(300000)]
     )
     subprocess.run(
-        ["redis-cli", "-s", str(folder / "socket"), "--pipe"],
-        input=text.replace("\n", "\r\n").encode() + b"\r\n",
-        check=True,
+        ["redis-cli", "-s", str(folder / "socket"), "--pipe"], input=text.replace("\n", "\r\n").encode() + b"\r\n", check=True,
         capture_output=True,
     )
     return process

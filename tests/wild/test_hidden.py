@@ -13,19 +13,8 @@ from tests.support.tool import Outcome, heapx
 pytestmark = pytest.mark.wild  # each program is asked 13 questions in up to five ways
 
 COMMANDS = (
-    "arenas",
-    "bins",
-    "tcache",
-    "chunks --histogram",
-    "malloc-info",
-    "malloc-stats",
-    "tunables",
-    "report",
-    "trim --dry-run",
-    "purge --dry-run",
-    "tickers",
-    "decay",
-    "profile",
+    "arenas", "bins", "tcache", "chunks --histogram", "malloc-info", "malloc-stats", "tunables", "report", "trim --dry-run",
+    "purge --dry-run", "tickers", "decay", "profile",
 )
 HIDDEN = {"symbols": (False, ()), "symbols, gdb": (False, ("--gdb", "none")), "symbols, libraries": (True, ()), "everything": (True, ("--gdb", "none"))}
 """What is hidden: (every file of a core's process, options)."""

@@ -18,9 +18,7 @@ from tests.support.tool import heapx
 pytestmark = pytest.mark.wild  # packages that a developer's machine need not have
 
 FOLDERS = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib")
-LIBRARIES = {
-    "tbbmalloc": ("libtbbmalloc_proxy.so.2", "tbbmalloc"),
-}
+LIBRARIES = {"tbbmalloc": ("libtbbmalloc_proxy.so.2", "tbbmalloc")}
 """File, name in words. Debian: libtbbmalloc2."""
 WAYS = {"nothing": (), "symbols, gdb": (*bare.LIVE, "--gdb", "none")}
 """What is hidden: options."""

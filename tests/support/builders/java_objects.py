@@ -36,19 +36,8 @@ class JavaCase(NamedTuple):
         shift = 0 if self.oop_bytes == 8 else self.oop_shift
         base, mark = 0 if self.oop_bytes == 8 else self.oop_base, 0 if self.class_bytes else 42
         return JavaShape(
-            base,
-            shift,
-            self.oop_bytes,
-            0,
-            0,
-            self.class_bytes,
-            8 if self.class_bytes else 0,
-            mark,
-            self.alignment_bytes,
-            length_at,
-            16,
-            SIZE_AT,
-            STATIC_COUNT_AT,
+            base, shift, self.oop_bytes, 0, 0, self.class_bytes, 8 if self.class_bytes else 0, mark, self.alignment_bytes, length_at, 16,
+            SIZE_AT, STATIC_COUNT_AT,
         )
 
 

@@ -65,11 +65,7 @@ class ProfileWorld(JemallocMemory):
     def count(self, tctx: int, share: Share) -> None:
         """Plain counters and, where the release has them, those that are corrected for sampling: here as if every block had been sampled."""
         self.put(
-            "prof_tctx_s",
-            tctx,
-            cnts__curobjs=share.objects,
-            cnts__curbytes=share.bytes,
-            cnts__accumobjs=share.ever_objects,
+            "prof_tctx_s", tctx, cnts__curobjs=share.objects, cnts__curbytes=share.bytes, cnts__accumobjs=share.ever_objects,
             cnts__accumbytes=share.ever_bytes,
         )
         if self.corrects:

@@ -96,9 +96,7 @@ def _arena(built: Built, index: int, counted: Sequence[Tuple[int, Spec, int, int
             row[2 * state - 2] += 1
             row[2 * state - 1] += end - begin
     return api.ArenaExtents(
-        index,
-        *totals,
-        tuple(api.BinTotals(szind, *row) for szind, row in sorted(bins.items())),
+        index, *totals, tuple(api.BinTotals(szind, *row) for szind, row in sorted(bins.items())),
         tuple(api.LargeTotals(szind, *row) for szind, row in sorted(larges.items())),
         tuple((place, *row) for place, row in sorted(rows.items())),
     )

@@ -95,10 +95,7 @@ def test_a_small_suspect_is_no_next_step() -> None:
 
 def test_file_pages_of_a_core_are_no_memory() -> None:
     """They are in it because the process wished so, in RAM or not: neither the verdict nor whether an allocator matters counts them."""
-    parts = [
-        part(kind, None, dumped_bytes=size * MB)
-        for kind, size in ((kinds.CACHE, 900), (kinds.RUNTIME, 60), (kinds.ALLOCATOR, 20))
-    ]
+    parts = [part(kind, None, dumped_bytes=size * MB) for kind, size in ((kinds.CACHE, 900), (kinds.RUNTIME, 60), (kinds.ALLOCATOR, 20))]
     found = memory_verdict.judge_memory(split(parts))
     assert found is not None and found[0].code == "mostly-runtime" and "60.0 MiB of 80.0 MiB" in found[0].lines[0].evidence
     assert memory_verdict.has_much_memory(split(parts), ["glibc"])

@@ -19,10 +19,7 @@ from gdbheapx.common import apart, files
 from gdbheapx.common.errors import HeapxError
 
 LINE = b"36 35 98:0 / %s rw,noatime master:1 - %s /dev/root rw,errors=continue"
-WAYS = {
-    "openat2": files.open_of_target,
-    "component by component": files.open_apart,
-}
+WAYS = {"openat2": files.open_of_target, "component by component": files.open_apart}
 
 
 @pytest.fixture(params=sorted(WAYS))

@@ -180,11 +180,7 @@ def test_what_one_of_them_lacks_is_not_known() -> None:
     assert [(one.what, one.side) for one in found.missing if one.what != "held"] == [("classes", "old"), ("owners", "old"), ("leaks", "old"), ("leaks", "new")]
     assert "--no-names" in found.missing[0].why and "--no-names" not in found.missing[2].why
     text = "\n".join(analysis_text.format_diff(TextStyle(plain_bytes=False, color=False), found, None))
-    assert (
-        "By class: unknown (old: it was taken with --no-names, " in text
-        and "Leaked: unknown (old: " in text
-        and "; new: " in text
-    )
+    assert ("By class: unknown (old: it was taken with --no-names, " in text and "Leaked: unknown (old: " in text and "; new: " in text)
     found = diff_snapshots(looked(10, 0, {}, rss=5), looked(10, 0, {}, rss=7), ("a", "b"))
     assert "By " not in "\n".join(analysis_text.format_diff(TextStyle(plain_bytes=False, color=False), found._replace(leaks=[], held=[], missing=[]), None))
     assert found.states[0][:5] == ("RSS", "", 2, 5, 7)

@@ -73,9 +73,6 @@ def test_a_day_of_five_hundred(tmp_path: Path) -> None:
     first.sort()
     median = first[len(first) // 2]
     what = "%d samples, %d scrapes: RSS %d, then %d, peak %d KiB; %.1f ms of processor time a sample; a scrape %.0f ms (median), %.0f ms (highest)"
-    print(
-        what
-        % (seen, len(first), settled >> 10, resident[-1][1] >> 10, peak >> 10, cpu_s / seen * 1000, median * 1000, first[-1] * 1000)
-    )
+    print(what % (seen, len(first), settled >> 10, resident[-1][1] >> 10, peak >> 10, cpu_s / seen * 1000, median * 1000, first[-1] * 1000))
     assert seen >= SAMPLES * 0.9 and peak < MOST_BYTES and resident[-1][1] - settled < MOST_GROWTH_BYTES
     assert cpu_s / seen < MOST_SAMPLE_S and median < MOST_SCRAPE_S

@@ -57,9 +57,7 @@ def test_python(stage: Stage, kind: str, way: str) -> None:
     """Pools are what the interpreter says; blocks of objects in malloc are there, and what of them was never touched is taken off."""
     folder = stage.folder()
     (folder / "program.py").write_text(PYTHON, encoding="utf-8")
-    process = stage.spawn_ready(
-        [sys.executable, "-S", str(folder / "program.py")], folder, preloads(way)
-    )
+    process = stage.spawn_ready([sys.executable, "-S", str(folder / "program.py")], folder, preloads(way))
     found = table(process, kind, "CPython", *(("--deep",) if kind == "live" else ()))
     absent = "not in RAM" if kind == "live" else "not in the core (never touched, or zeros)"
     pools = {name.partition(": ")[2]: size for name, size in found.items() if name.startswith("obmalloc")}

@@ -36,16 +36,8 @@ EMBEDDING = (Path(__file__).parents[1] / "programs" / "embedding_lua.c").read_te
 
 
 PARTS = (
-    ": done[",
-    ": held[",
-    "<upvalue seen>",
-    "<metatable>",
-    ": own[",
-    ": rows[",
-    ": argument",
-    "package.loaded[",
-    "debug.getregistry().own[",
-    "_G.cache[",
+    ": done[", ": held[", "<upvalue seen>", "<metatable>", ": own[", ": rows[", ": argument", "package.loaded[",
+    "debug.getregistry().own[", "_G.cache[",
 )
 
 

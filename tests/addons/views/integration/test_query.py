@@ -116,14 +116,7 @@ def refused(outcome: Outcome, code: int) -> None:
 
 
 @pytest.mark.once
-@pytest.mark.parametrize(
-    "sql",
-    [
-        "select * from read_csv('/etc/passwd')",
-        "copy blocks to '%s'",
-        "select nothing from blocks",
-    ],
-)
+@pytest.mark.parametrize("sql", ["select * from read_csv('/etc/passwd')", "copy blocks to '%s'", "select nothing from blocks"])
 def test_sql_touches_nothing_else(lasting: Lasting, core: str, tmp_path: Path, sql: str) -> None:
     """Refused in one line before the target is read; no file appears, neither where it was to be nor beside temporary ones."""
     target = [*lasting.of(core, contents, "glibc").target(core)]

@@ -130,10 +130,7 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     code = OwnerStack((OwnerFrame("", "", 0x5010), OwnerFrame("", "", 0x1FFF), OwnerFrame("", "", 0x2000)), 3, 1 << 40)
     named = OwnerStack((OwnerFrame("libx.so", "libx.so"), OwnerFrame("Session", "libx.so")), 2, 64)
     found = profiles.read(written(tmp_path, [code, named, OwnerStack((OwnerFrame("none"),), 0, 0)], 4096))
-    assert found.samples == [
-        profiles.Sample(("0x5010", "0x1fff", "0x2000"), 3, 1 << 40),
-        profiles.Sample(("libx.so", "Session"), 2, 64),
-    ]
+    assert found.samples == [profiles.Sample(("0x5010", "0x1fff", "0x2000"), 3, 1 << 40), profiles.Sample(("libx.so", "Session"), 2, 64)]
     assert found.without_mapping == 0 and found.period == 4096
     assert found.types == [("objects", "count"), ("space", "bytes")]
     assert found.mappings[1] == ("/usr/bin/prog", "ab12"), "the program is the first"
