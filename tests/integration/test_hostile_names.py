@@ -12,7 +12,7 @@ import shutil
 import stat
 import subprocess
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Tuple
+from typing import Callable, Dict, List, NamedTuple, Tuple
 
 import pytest
 
@@ -85,19 +85,6 @@ def text(content: bytes) -> None:
     """No control character but newline and tab, nothing that turns the reading direction."""
     lines = content.decode("utf-8").replace("\t", " ").split("\n")
     assert lines and all(line.isprintable() for line in lines), [line for line in lines if not line.isprintable()][:3]
-
-
-def strings(value: Any) -> Iterator[str]:
-    """Every text in a document."""
-    if isinstance(value, dict):
-        for key, one in value.items():
-            yield key
-            yield from strings(one)
-    elif isinstance(value, list):
-        for one in value:
-            yield from strings(one)
-    elif isinstance(value, str):
-        yield value
 
 
 def document(content: bytes) -> None:

@@ -15,21 +15,8 @@ from tests.support.tool import Asked, heapx
 
 pytestmark = pytest.mark.once  # the rules by which damage is told are the tool's own
 
-COMMANDS = (
-    ("arenas",),
-    ("tcache",),
-    ("report",),
-    ("chunks",),
-    ("chunks", "--histogram"),
-    ("bins",),
-    ("malloc-info",),
-    ("malloc-stats",),
-    ("tunables",),
-    ("doctor",),
-    ("trim", "--dry-run"),
-    ("leaks",),
-    ("owners",),
-)
+EVERY = "arenas, tcache, report, chunks, chunks --histogram, bins, malloc-info, malloc-stats, tunables, doctor, trim --dry-run, leaks, owners"
+COMMANDS = [tuple(words.split()) for words in EVERY.split(", ")]
 SEEDS, MANY = 40, 140
 NOWHERE = 0x0000600000001000
 

@@ -16,7 +16,6 @@ from tests.support.tool import heapx
 pytestmark = pytest.mark.once  # the kernel's, which all images share, and the tool's own rules
 
 FIELDS = ("memfd", "sysv", "shared", "posix", "copied", "cached", "code", "bss", "brk", "stacks", "coroutine", "ended", "plain", "malloc", "lazy", "hugetlb", "forked")
-MIB = 1 << 20
 PAGE_SLACK = 64 << 10
 """What the C library and the kernel add to a kind."""
 

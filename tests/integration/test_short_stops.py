@@ -53,7 +53,6 @@ class Watch:
     def __init__(self) -> None:
         self.is_armed = self.is_over = False
         self.seen: List[str] = []
-        self.pid = 0
         sys.addaudithook(self._hook)
 
     def _hook(self, event: str, arguments: Any) -> None:
@@ -128,7 +127,6 @@ def test_nor_for_tables(lasting: Lasting, watch: Watch, live: str, tmp_path: Pat
     table_rows = pytest.importorskip("gdbheapx.addons.views.query.table_rows", reason="the add-on views was deleted")
     tables = [table.name for table in table_rows.TABLES if table.name != table_rows.SITES or find_spec("capstone") is not None]
     process = lasting.of(live, start, "preload", "shapes", "leak") if program == "jemalloc" else lasting.of(live, Stage.start, "recorder", "9", "20000", "3")
-    watch.pid = process.pid
     with open(tmp_path / "rows", "w+b") as rows, open(tmp_path / "signed", "w+b") as signed:
         wanted = table_rows.LookRequest(tables, rows.fileno(), signed.fileno())
         monkeypatch.setenv(table_rows.VARIABLE, table_rows.encode_request(wanted))
@@ -141,7 +139,6 @@ def test_nor_for_tables(lasting: Lasting, watch: Watch, live: str, tmp_path: Pat
 def test_check_opens_and_imports_nothing(lasting: Lasting, watch: Watch, live: str, program: str) -> None:
     """Of a check that its stop must not wait for a file either; symbols, whose tables are there by then, are looked up by threads' frames."""
     process = lasting.of(live, start, "preload", "shapes", "leak") if program == "jemalloc" else lasting.of(live, Stage.start, "recorder", "9", "20000", "3")
-    watch.pid = process.pid
     ended = ask(process.pid, ["check"])
     assert ended.code in (0, 4) and "internal error" not in (ended.line or ""), ended
     assert [what for what in watch.seen if what.startswith(("open", "import"))] == []
@@ -151,7 +148,6 @@ def test_check_opens_and_imports_nothing(lasting: Lasting, watch: Watch, live: s
 def test_nothing_is_looked_for_in_a_stop(lasting: Lasting, watch: Watch, live: str, tmp_path: Path, program: str, command: str, form: str) -> None:
     """No file but those of processes and threads in /proc is opened, no module imported, no symbol looked up."""
     process = lasting.of(live, start, "preload", "shapes", "leak") if program == "jemalloc" else lasting.of(live, Stage.start, "recorder", "9", "20000", "3")
-    watch.pid = process.pid
     ended = ask(process.pid, [*command.split(), *(["--json"] if form == "json" else [])])
     assert ended.code in (0, 1, 4) and "internal error" not in (ended.line or ""), ended
     assert watch.seen == []

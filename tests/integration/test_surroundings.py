@@ -286,7 +286,6 @@ def test_a_name_cannot_pretend_to_be_a_mapping(stage: Stage, live: str, builder:
     assert not [one for one in procfs.read_process_maps(process.pid) if one.start == 0x7F0000000000]
 
 
-# ---------------------------------------------------------------------------------------------------- sizes
 
 
 # ---------------------------------------------------------------------------------------------------- doctor looks before it says ok

@@ -80,7 +80,6 @@ def test_stacks_that_were_not(stage: Stage, kind: str) -> None:
     assert "stacks-were-deeper" not in [one["code"] for one in data["findings"]]
 
 
-LOST_BYTES = 12345
 
 
 @pytest.mark.parametrize("way", ["live", "gcore", "core"])

@@ -139,20 +139,16 @@ def check_unknown(target: Dict[str, Any]) -> None:
     assert "is not known" in ask(target, "pins --allocator tiny")[1]
 
 
-def test_live(process: Process) -> None:
-    """A process."""
-    check({"pid": process.pid})
+@pytest.mark.parametrize("on", ["pid", "core"])
+def test_every_command(process: Process, on: str) -> None:
+    """Of a process, and of its core."""
+    check({"pid": process.pid} if on == "pid" else {"core": str(process.core())})
 
 
 def test_watched(process: Process) -> None:
     """Without counters it is in no figure of a watch, and that is said: the zeros of another allocator are not its own."""
     code, told = ask({"pid": process.pid}, "watch --every 0.01 --times 2")
     assert code == 4 and "tiny has no counters" in told
-
-
-def test_core(process: Process) -> None:
-    """And its core."""
-    check({"core": str(process.core())})
 
 
 def test_a_copy_that_is_not_used(stage: Stage, kind: str, tmp_path: Path) -> None:

@@ -99,14 +99,3 @@ def judged(target: Sequence[str], known: Sequence[Fact], tool: Optional[Sequence
         else:
             verdicts.append(Verdict(fact, kept(envelope["data"]["owners"], fact)))
     return verdicts
-
-
-def disagreeing(target: Sequence[str], verdicts: Sequence[Verdict], tool: Optional[Sequence[str]] = None) -> List[str]:
-    """Variables of which `owners --of NAME` says something else than the table of owners."""
-    wrong = []
-    for verdict in verdicts:
-        data = asked(target, "--of", verdict.fact.name, tool=tool)["data"]
-        got = max((row["retained_bytes"] for row in data["owners"]), default=0) if data else -1
-        if got != verdict.got:
-            wrong.append("%s: %d beside %d" % (verdict.fact.name, got, verdict.got))
-    return wrong

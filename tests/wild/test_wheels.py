@@ -16,7 +16,6 @@ from tests.support.wheels import wheel
 
 pytestmark = pytest.mark.wild  # wheels of PyPI
 
-MB = 1 << 20
 PYARROW = ("14.0.2", "26.0.1")
 DUCKDB = ("1.1.3", "2.0.0")
 

@@ -17,7 +17,7 @@ from gdbheapx.inferior.live import seccomp
 from gdbheapx.inferior.live.seccomp import ALLOW, ERRNO, KILL_PROCESS, KILL_THREAD, LOG, NOTIFY, TRACE, TRAP, SeccompRules
 
 LOAD, RETURN, RETURN_A = 0x20, 0x06, 0x16
-JEQ, JGE, JSET, JA = 0x15, 0x35, 0x45, 0x05
+JEQ, JGE, JSET = 0x15, 0x35, 0x45
 MADVISE = 28
 PLAIN = (SystemCall("madvise", (None, None, 4)), SystemCall("mmap", may_fail=True))
 Line = Tuple[int, int, int, int]

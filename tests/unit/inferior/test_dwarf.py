@@ -249,7 +249,7 @@ def member(name: str, offset: int, kind: RawType, is_bit_field: bool = False) ->
     """A member."""
     return (name, offset, is_bit_field, kind)
 
-UINT, INT, POINTER = Raw("uint"), Raw("int", 4), Raw("pointer")
+UINT = Raw("uint")
 ATOMIC = Raw("struct", 8, "atomic_zu_t", [member("repr", 0, UINT)])
 LOCKED = Raw("struct", 8, "locked_u64_s", [member("val", 0, ATOMIC)])
 

@@ -22,7 +22,7 @@ from gdbheapx.report import overview_text, reach_text, text
 from gdbheapx.report.text import format_on_screen, format_page, format_sentence
 
 MB = 1 << 20
-TERMINAL, PIPE = TextStyle(False, False, 80, True, wraps=True), TextStyle(False, False)
+TERMINAL = TextStyle(False, False, 80, True, wraps=True)
 LABELS = ("Process", "Allocator", "Verdict", "Next")
 
 

@@ -18,7 +18,7 @@ from gdbheapx.inferior.base import ParentPages
 from tests.support.builders.records import part, split
 
 pytestmark = pytest.mark.once  # pure functions
-MB, BASE, PAGES = 1 << 20, 0x7F00_0000_0000, 10000
+MB, BASE = 1 << 20, 0x7F00_0000_0000
 FORMS = {"3.9 to 3.13": (72, 80, 15), "3.13.5": (76, 84, 15), "3.14.10": (232, 72, 18)}
 """From the first generation to the pointer to it and to the permanent one, and from that in words to the survivors."""
 NO_OBJECTS = "one block without objects"
