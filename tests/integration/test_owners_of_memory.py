@@ -3,7 +3,6 @@
 import os
 import re
 import shutil
-from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Sequence
 
 import pytest
@@ -292,18 +291,9 @@ sys.stdout.write("ready\\n"); sys.stdout.flush(); sys.stdin.readline()
 """
 
 
-def python(stage: Stage) -> Process:
-    """CPython on malloc, with a dictionary and a list that are nearly all it has."""
-    folder = stage.folder()
-    (folder / "app.py").write_text(SCRIPT)
-    return stage.spawn(["/usr/bin/python3", str(folder / "app.py")], folder, {"PYTHONMALLOC": "malloc", "PYTHONHASHSEED": "1"})
-
-
-@pytest.mark.skipif(not Path("/usr/bin/python3").exists(), reason="the system has no python3")
 def test_two_structures_of_python(stage: Stage, kind: str) -> None:
     """Both are suspects, and keep nine tenths of the heap together; each piles up at its own table."""
-    process = python(stage)
-    process.wait_ready()
+    process = stage.spawn_text("app.py", SCRIPT, ["/usr/bin/python3", "app.py"], {"PYTHONMALLOC": "malloc", "PYTHONHASHSEED": "1"})
     data = heapx(process.target(kind), "owners", "--json").data
     suspects = data["suspects"]
     assert sum(one["share_percent"] for one in suspects) >= 90, suspects

@@ -17,7 +17,6 @@ from tests.support import gcores, jemallocs
 from tests.support.javas import JAVA
 from tests.support.paths import ROOT
 from tests.support.processes import Process, Stage, by_turns
-from tests.support.programs import need
 from tests.support.tool import heapx, on_terminal
 
 pytestmark = pytest.mark.once  # what the tool makes of figures that test_accounts holds
@@ -149,18 +148,11 @@ def lines_on_terminal(*words: str) -> List[str]:
     return on_terminal(80, words, {"NO_COLOR": "1"}, 24).replace("\r\n", "\n").splitlines()
 
 
-def on_java(stage: Stage) -> Process:
-    need("java")
-    folder = stage.folder()
-    (folder / "Big.java").write_text(JAVA)
-    return stage.spawn_ready(["java", "-Xmx64m", str(folder / "Big.java")], folder)
-
-
 STARTED: Dict[str, Callable[[Stage], Process]] = {
     "leaking": lambda stage: stage.start("leaker"),
     "on jemalloc": lambda stage: stage.start("leaker", env={"LD_PRELOAD": str(jemallocs.library())}),
     "on Python": lambda stage: stage.spawn_ready([sys.executable, "-c", PYTHON]),
-    "on Java": on_java,
+    "on Java": lambda stage: stage.spawn_text("Big.java", JAVA, ["java", "-Xmx64m", "Big.java"]),
     "tiny": lambda stage: stage.spawn_ready(["sh", "-c", "echo ready; read line"]),
 }
 

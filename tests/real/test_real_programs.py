@@ -110,17 +110,11 @@ def test_python3_with_its_own_allocator(stage: Stage, kind: str) -> None:
 @pytest.mark.once  # many arenas; test_accounts holds arenas on each libc
 def test_java(stage: Stage, kind: str) -> None:
     """A Java virtual machine with 24 busy threads: many arenas, the identity holds in each."""
-    if not shutil.which("java"):
-        pytest.skip("no java is installed (default-jdk-headless)")
-    folder = stage.folder()
-    (folder / "Hoard.java").write_text(JAVA_PROGRAM)
-    java = shutil.which("java")
-    assert java
     options = [
         "-Xmx48m", "-XX:CompressedClassSpaceSize=16m", "-XX:ReservedCodeCacheSize=16m", "-Xshare:auto", "-XX:TieredStopAtLevel=1",
         "-XX:-UsePerfData",
     ]
-    process = stage.spawn_ready([java, *options, "Hoard.java"], folder)
+    process = stage.spawn_text("Hoard.java", JAVA_PROGRAM, ["java", *options, "Hoard.java"])
     outcome = heapx(process.target(kind), "arenas", "--json")
     if outcome.code == 4:  # a running machine may be stopped inside malloc: then an arena is locked, and that is said
         arenas = outcome.envelope["data"]["arenas"]
@@ -331,13 +325,8 @@ def test_python_worker_is_cured(stage: Stage, live: str) -> None:
 @pytest.mark.once  # many threads; that they have verdicts depends on no library
 def test_java_on_jemalloc(stage: Stage, kind: str) -> None:
     """A Java virtual machine on jemalloc: all its threads have a verdict, its arenas are read, and it goes on."""
-    java = shutil.which("java")
-    if not java:
-        pytest.skip("no java is installed (default-jdk-headless)")
-    folder = stage.folder()
-    (folder / "Echo.java").write_text(JAVA_ON_JEMALLOC)
     options = ["-Xmx48m", "-XX:CompressedClassSpaceSize=16m", "-XX:ReservedCodeCacheSize=16m", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"]
-    process = stage.spawn_ready([java, *options, "Echo.java"], folder, {"LD_PRELOAD": str(library())})
+    process = stage.spawn_text("Echo.java", JAVA_ON_JEMALLOC, ["java", *options, "Echo.java"], {"LD_PRELOAD": str(library())})
     tickers = heapx(process.target(kind), "tickers", "--json")
     assert tickers.code in (0, 3, 4)
     data = tickers.envelope["data"]

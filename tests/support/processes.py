@@ -246,6 +246,13 @@ class Stage:
         process.wait_ready()
         return process
 
+    def spawn_text(self, name: str, text: str, command: Sequence[str], env: Optional[Dict[str, str]] = None) -> Process:
+        """A program of this text, started in a folder of its own where that lies; skips where its interpreter is not here."""
+        need(command[0])
+        folder = self.folder()
+        (folder / name).write_text(text, encoding="utf-8")
+        return self.spawn_ready(command, folder, env)
+
     def folder(self) -> Path:
         """A new folder that is gone after the test."""
         self.folders.append(tempfile.mkdtemp(prefix="gdbheapx-"))

@@ -10,6 +10,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 import pytest
 
 from tests.support.processes import Process, Stage
+from tests.support.programs import need
 
 
 class Program(NamedTuple):
@@ -50,13 +51,8 @@ PROGRAMS = {
 
 def start(stage: Stage, program: Program, env: Optional[Dict[str, str]] = None) -> Process:
     """It, ready."""
-    if not shutil.which(program.needs):
-        pytest.skip("%s is not installed" % program.needs)
-    folder = stage.folder()
-    (folder / program.source[0]).write_text(program.source[1])
-    process = stage.spawn(program.command, folder, env)
-    process.wait_ready()
-    return process
+    need(program.needs)
+    return stage.spawn_text(*program.source, program.command, env)
 
 
 def wait_for(done: Any, seconds: float = 120) -> None:

@@ -125,10 +125,8 @@ def census(options: Sequence[str], **hide: Any) -> Optional[Census]:
 
 def python(stage: Stage, malloc: str = "") -> Process:
     """The program, ready."""
-    folder = stage.folder()
-    (folder / "program.py").write_text(PROGRAM, encoding="utf-8")
     environment = {"PYTHONMALLOC": malloc} if malloc else {}
-    return stage.spawn_ready([sys.executable, "-S", str(folder / "program.py")], folder, {**environment, "PYTHONHASHSEED": "0"})
+    return stage.spawn_text("program.py", PROGRAM, [sys.executable, "-S", "program.py"], {**environment, "PYTHONHASHSEED": "0"})
 
 
 def told(process: Process) -> List[str]:

@@ -196,11 +196,8 @@ def rows_of(process: Process) -> Dict[str, Any]:
 
 def test_java(stage: Stage) -> None:
     """Blocks by the tag in their headers are as many as jcmd says."""
-    need("java"), need("jcmd")
-    folder = stage.folder()
-    (folder / "Big.java").write_text(JAVA)
-    command = ["java", "-Xmx256m", "-XX:NativeMemoryTracking=summary", "Big.java"]
-    process = stage.spawn_ready(command, folder)
+    need("jcmd")
+    process = stage.spawn_text("Big.java", JAVA, ["java", "-Xmx256m", "-XX:NativeMemoryTracking=summary", "Big.java"])
     found = rows_of(process)
     told = subprocess.run(["jcmd", str(process.pid), "VM.native_memory", "summary", "scale=b"], capture_output=True, text=True).stdout
     counts = dict(re.findall(r"- +([A-Z][A-Za-z ]+?) \(reserved.*\n(?:(?! *-).*\n)*? +\(malloc=\d+ #(\d+)\)", told))
@@ -229,12 +226,8 @@ HELD = {
 @pytest.mark.parametrize("kind", ["live", "core"])
 def test_holders_of_buffers(stage: Stage, kind: str) -> None:
     """Each group has its buffers, and what malloc has for them; a block of one is held by its Map's name and key."""
-    program, folder = shutil.which("node") or pytest.skip("node is not installed"), stage.folder()
-    (folder / "shop.js").write_text(PROGRAM)
-    process = stage.spawn_ready([str(program), "--expose-gc", "shop.js"], folder)
-    target: List[str] = (
-        process.target("live") if kind == "live" else ["--core", str(gcore(process)), "--exe", str(Path(str(program)).resolve())]
-    )
+    process = stage.spawn_text("shop.js", PROGRAM, ["node", "--expose-gc", "shop.js"])
+    target = process.target("live") if kind == "live" else ["--core", str(gcore(process)), "--exe", str(Path(need("node")).resolve())]
     data = heapx(target, "owners", "--json").data
     fields = {row["field"]: row for row in data["fields"]}
     if not fields:

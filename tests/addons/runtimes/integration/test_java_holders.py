@@ -21,9 +21,7 @@ COLLECTORS = ("-XX:+UseG1GC", "-XX:+UseSerialGC", "-XX:+UseParallelGC")
 def start(stage: Stage, *options: str) -> Process:
     """A JVM that has filled its lists, and waits."""
     need("javac")
-    folder = stage.folder()
-    (folder / "Holders.java").write_text(HOLDERS)
-    return stage.spawn_ready(["java", "-Xms64m", "-Xmx64m", "-Xmn32m", *options, "Holders.java"], folder)
+    return stage.spawn_text("Holders.java", HOLDERS, ["java", "-Xms64m", "-Xmx64m", "-Xmn32m", *options, "Holders.java"])
 
 
 def fields(leaks: Dict[str, Any]) -> Dict[str, Dict[str, Any]]:

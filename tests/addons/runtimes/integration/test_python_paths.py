@@ -92,9 +92,7 @@ def starts(session: Session) -> Dict[str, Start]:
 
 def frames(stage: Stage) -> Process:
     """The program with a thread that waits in a function."""
-    folder = stage.folder()
-    (folder / "frames.py").write_text(FRAMES)
-    return stage.spawn_ready([sys.executable, "-S", "frames.py"], folder, {})
+    return stage.spawn_text("frames.py", FRAMES, [sys.executable, "-S", "frames.py"])
 
 
 def test_modules_and_frames_begin_paths(stage: Stage, core: str) -> None:

@@ -55,9 +55,7 @@ def stated(process: Process, line: str) -> int:
 @pytest.mark.parametrize("kind, way", [("live", "glibc"), ("core", "glibc"), ("live", "jemalloc")])
 def test_python(stage: Stage, kind: str, way: str) -> None:
     """Pools are what the interpreter says; blocks of objects in malloc are there, and what of them was never touched is taken off."""
-    folder = stage.folder()
-    (folder / "program.py").write_text(PYTHON, encoding="utf-8")
-    process = stage.spawn_ready([sys.executable, "-S", str(folder / "program.py")], folder, preloads(way))
+    process = stage.spawn_text("program.py", PYTHON, [sys.executable, "-S", "program.py"], preloads(way))
     found = table(process, kind, "CPython", *(("--deep",) if kind == "live" else ()))
     absent = "not in RAM" if kind == "live" else "not in the core (never touched, or zeros)"
     pools = {name.partition(": ")[2]: size for name, size in found.items() if name.startswith("obmalloc")}
@@ -72,10 +70,8 @@ def test_python(stage: Stage, kind: str, way: str) -> None:
 
 def test_java(stage: Stage) -> None:
     """Each tag has the bytes that jcmd says, and a header, a footer and the rounding of malloc for each block."""
-    need("java"), need("jcmd")
-    folder = stage.folder()
-    (folder / "Big.java").write_text(JAVA)
-    process = stage.spawn_ready(["java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:NativeMemoryTracking=summary", "Big.java"], folder)
+    need("jcmd")
+    process = stage.spawn_text("Big.java", JAVA, ["java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:NativeMemoryTracking=summary", "Big.java"])
     found = table(process, "live", "JVM", "--deep")
     told = subprocess.run(["jcmd", str(process.pid), "VM.native_memory", "summary", "scale=b"], capture_output=True, text=True).stdout
     counted = re.findall(r"- +([A-Z][A-Za-z ]+?) \(reserved.*\n(?:(?! *-).*\n)*? +\(malloc=(\d+) #(\d+)\)", told)

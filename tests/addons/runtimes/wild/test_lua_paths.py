@@ -20,6 +20,7 @@ from gdbheapx.analysis.reachability.paths import FIELD, NamedGraph
 from gdbheapx.inferior.target import open_elf_target
 from tests.support.gcores import gcore
 from tests.support.processes import Process, Stage
+from tests.support.programs import need
 from tests.support.tool import heapx
 
 pytestmark = pytest.mark.wild  # an interpreter that may not be here
@@ -83,9 +84,7 @@ def check(process: Process) -> None:
     (process.folder / "paths").write_text("".join("%s\n" % text for text in texts))
     process.command(b"check\n")
     told = (process.folder / "told").read_bytes().decode().split("\0")
-    assert [(text, words) for text, words in zip(texts, told) if text] == [
-        (text, sample.told) for text, sample in zip(texts, samples) if text
-    ]
+    assert [pair for pair in zip(texts, told) if pair[0]] == [(text, sample.told) for text, sample in zip(texts, samples) if text]
     assert sum(map(bool, texts)) >= LEAST_NAMED * SAMPLES
     assert {sample.told for text, sample in zip(texts, samples) if text} >= set(ODD)
     assert not [text for text in texts if "_G.weak[" in text], "a weak table keeps nothing"
@@ -102,28 +101,15 @@ def started(stage: Stage, *command: str) -> Process:
 @pytest.mark.parametrize("name", ["lua5.4", "lua5.3"])
 def test_the_program_finds_its_values_by_them(stage: Stage, name: str) -> None:
     """Strings by their text, which each has alone; tables and functions by their address."""
-    lua = shutil.which(name)
-    if lua is None:
-        pytest.skip("%s is not installed" % name)
-    check(started(stage, lua))
+    check(started(stage, need(name)))
 
 
 def test_in_a_program_that_is_stripped(stage: Stage) -> None:
     """Nothing but what the interpreter says of itself is left: no symbol, no name of a file."""
     folder = stage.folder()
     (folder / "program.c").write_text(EMBEDDING)
-    command = [
-        "cc",
-        "-O2",
-        "-s",
-        "-I/usr/include/lua5.4",
-        "-o",
-        str(folder / "service"),
-        str(folder / "program.c"),
-        "-l:liblua5.4.a",
-        "-lm",
-        "-ldl",
-    ]
+    files = [str(folder / "service"), str(folder / "program.c")]
+    command = ["cc", "-O2", "-s", "-I/usr/include/lua5.4", "-o", *files, "-l:liblua5.4.a", "-lm", "-ldl"]
     if shutil.which("cc") is None or subprocess.run(command, capture_output=True).returncode:
         pytest.skip("Lua's library is not installed")
     check(started(stage, str(folder / "service")))

@@ -97,9 +97,7 @@ def test_the_program_finds_its_values_by_them(stage: Stage, php: str, kind: str)
     process = started(stage, php, PROGRAM)
     samples, texts = sampled(process, kind)
     told = (process.folder / "told").read_text().split("\n")
-    assert [(text, words) for text, words in zip(texts, told) if text] == [
-        (text, sample.told) for text, sample in zip(texts, samples) if text
-    ]
+    assert [pair for pair in zip(texts, told) if pair[0]] == [(text, sample.told) for text, sample in zip(texts, samples) if text]
     assert {sample.told.split(" ")[1] for text, sample in zip(texts, samples) if text} >= set(ODD)
     assert {words.split(" ")[0] for words in told} >= {"truth", "App\\Item", "App\\Later"}
 

@@ -44,10 +44,8 @@ def only(found: Dict[str, int], word: str) -> int:
 @pytest.mark.parametrize("tracking", ["summary", "off"])
 def test_parts_are_what_jcmd_says(stage: Stage, tracking: str) -> None:
     """In RAM is no less than what is used, and no more than what is committed."""
-    need("java"), need("jcmd")
-    folder = stage.folder()
-    (folder / "Big.java").write_text(JAVA)
-    process = stage.spawn_ready(["java", "-Xmx200m", "-XX:NativeMemoryTracking=" + tracking, "Big.java"], folder)
+    need("jcmd")
+    process = stage.spawn_text("Big.java", JAVA, ["java", "-Xmx200m", "-XX:NativeMemoryTracking=" + tracking, "Big.java"])
     said = jcmd(process, "GC.heap_info")
     found = parts(process)
     heap_total, heap_used = (KIB * int(number) for number in re.search(r"heap +total (\d+)K, used (\d+)K", said).groups())  # type: ignore[union-attr]
@@ -73,10 +71,8 @@ LEAST, MOST = 0.99, 1.04
 @pytest.mark.parametrize("kind", ["live", "core"])
 def test_buffers_and_heap(stage: Stage, kind: str) -> None:
     """Buffers of every size, as many bytes as arrayBuffers; of the heap in RAM what is between used and physical."""
-    program, folder = shutil.which("node") or pytest.skip("node is not installed"), stage.folder()
-    (folder / "main.js").write_text(PROGRAM)
-    process = stage.spawn_ready([str(program), "--expose-gc", "main.js"], folder)
-    said = json.loads((folder / "said").read_text())
+    process = stage.spawn_text("main.js", PROGRAM, ["node", "--expose-gc", "main.js"])
+    said = json.loads((process.folder / "said").read_text())
     target = process.target("live") if kind == "live" else ["--core", str(gcore(process))]
     rows = heapx(target, "census", "--json").data["rows"]
     buffers = sum(row["bytes"] for row in rows if (row["signature"] or "").startswith("buffer or string"))

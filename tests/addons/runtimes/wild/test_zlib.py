@@ -3,7 +3,6 @@
 Files: addons/runtimes/block_headers.py, addons/runtimes/block_headers.py.
 """
 
-import shutil
 from typing import Any, Dict, Sequence
 
 import pytest
@@ -51,11 +50,7 @@ COMPRESSING, DECOMPRESSING = "state of a stream that compresses", "state of a st
 
 
 def started(stage: Stage, needs: str, command: Sequence[str], name: str = "unused", text: str = "") -> Process:
-    program, folder = shutil.which(needs), stage.folder()
-    if program is None:
-        pytest.skip("%s is not installed" % needs)
-    (folder / name).write_text(text)
-    return stage.spawn_ready([program, *command], folder)
+    return stage.spawn_text(name, text, [needs, *command])
 
 
 def census(process: Process) -> Dict[str, Any]:
