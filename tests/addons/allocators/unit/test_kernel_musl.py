@@ -13,7 +13,7 @@ from gdbheapx.addons.allocators.musl import codes, detect, records
 from gdbheapx.addons.allocators.musl import records as api
 from gdbheapx.addons.allocators.musl.entry import ALLOCATOR
 from gdbheapx.addons.allocators.musl.heap import MuslMalloc
-from gdbheapx.allocators.records import Surroundings, heap_context
+from gdbheapx.allocators.records import Surroundings
 from gdbheapx.common import verdict
 from gdbheapx.common.budget import Budget
 from gdbheapx.common.problems import ProblemCode
@@ -21,6 +21,7 @@ from gdbheapx.inferior.base import Module, Thread
 from gdbheapx.kernel.blocks.slots import SLOT_OWN, SlotTallies
 from gdbheapx.kernel.common.library import Kernel
 from tests.support.builders.musl import CONTEXT, PROGRAM, MuslHeap, MuslTarget, Request
+from tests.support.heap_contexts import heap_context
 
 MACHINES = [(8, True), (8, False), (4, True)]
 

@@ -10,7 +10,7 @@ from gdbheapx.addons.allocators.tcmalloc import codes, entry, heap
 from gdbheapx.addons.allocators.tcmalloc.entry import ALLOCATOR
 from gdbheapx.addons.allocators.tcmalloc.heap import TCMALLOC_SHAPE, TcmallocHeap
 from gdbheapx.addons.allocators.tcmalloc.records import TcArena, TcFacts
-from gdbheapx.allocators.records import Surroundings, heap_context
+from gdbheapx.allocators.records import Surroundings
 from gdbheapx.common import verdict
 from gdbheapx.common.budget import Budget
 from gdbheapx.common.hints import hint_command
@@ -18,6 +18,7 @@ from gdbheapx.common.model import AllocatorInfo
 from gdbheapx.common.problems import ProblemCode
 from gdbheapx.kernel.common.library import Kernel
 from tests.support.builders.tcmalloc import CENTRAL, DATA, LEAF, ROOT, STATS, STRIDE, STRUCTS, Span, TcTarget
+from tests.support.heap_contexts import heap_context
 
 CLASS_48, CLASS_96 = 4, 7
 
