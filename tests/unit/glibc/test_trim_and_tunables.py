@@ -3,8 +3,8 @@
 Files: glibc/survey.py, glibc/text.py.
 """
 
-from types import SimpleNamespace
-from typing import Any, Dict, NamedTuple, Optional, Tuple
+from types import MappingProxyType, SimpleNamespace
+from typing import Any, Dict, Optional, Tuple
 
 import pytest
 
@@ -18,89 +18,39 @@ TOP, BREAK = 0x100000, 0x110000
 """A top of 64 KiB that ends at the program break."""
 
 
-class Geometry(NamedTuple):
-    """Of x86-64."""
+def systrim(
+    pad: int = 0, at: Optional[int] = BREAK, top_bytes: int = BREAK - TOP, run: int = 0, mp: Optional[Dict[str, int]] = MappingProxyType({})  # type: ignore[assignment]
+) -> Optional[Tuple[int, int]]:
+    """What goes of the main arena's top. `at`: the break; `run`: where free chunks below top begin; `mp`: None where it cannot be read."""
 
-    page_bytes: int = 4096
-    min_chunk_bytes: int = 32
-
-
-class Arena(NamedTuple):
-    """The main one."""
-
-    top: int = TOP
-    is_main: bool = True
-
-
-class Total(NamedTuple):
-    """What a walk tells of the top."""
-
-    top_bytes: int = BREAK - TOP
-    top_run_start: Optional[int] = None
-
-
-class Glibc(NamedTuple):
-    """One whose break is known."""
-
-    at: Optional[int] = BREAK
-    mp: Optional[Dict[str, int]] = {}
-    geometry: Geometry = Geometry()
-
-    def break_address(self, target: Any) -> Optional[int]:
-        return self.at
-
-    def read_mp(self, target: Any) -> Dict[str, int]:
-        if self.mp is None:
+    def read_mp(target: Any) -> Dict[str, int]:
+        if mp is None:
             raise UnreadableMemory(0x2000)
-        return self.mp
+        return mp
+
+    glibc = SimpleNamespace(geometry=layouts.make_geometry(8, 16, 4096, True), break_address=lambda target: at, read_mp=read_mp)
+    total = SimpleNamespace(top_bytes=top_bytes, top_run_start=run)
+    walk: Any = SimpleNamespace(arena=SimpleNamespace(top=TOP, is_main=True), total=lambda: total)
+    return survey.predict_systrim(SimpleNamespace(glibc=glibc, target=None), walk, pad)  # type: ignore[arg-type]
 
 
-class Around(NamedTuple):
-    """Context and walk at once."""
-
-    glibc: Glibc = Glibc()
-    target: Any = None
-    arena: Arena = Arena()
-    counted: Total = Total()
-
-    def total(self) -> Total:
-        return self.counted
-
-
-def systrim(glibc: Glibc, total: Total, pad: int = 0) -> Optional[Tuple[int, int]]:
-    around = Around(glibc, counted=total)
-    return survey.predict_systrim(around, around, pad)  # type: ignore[arg-type]
-
-
-def test_whole_pages_at_the_end_of_top_go() -> None:
-    """But for MINSIZE and one byte, as systrim computes it: the first page stays."""
-    assert systrim(Glibc(), Total()) == (TOP + 4096, BREAK)
-
-
-def test_pad_stays() -> None:
-    """With MINSIZE and one byte, rounded up to whole pages; with too much of it nothing goes."""
-    assert systrim(Glibc(), Total(), 5000) == (TOP + 2 * 4096, BREAK)
-    assert systrim(Glibc(), Total(), 1 << 20) is None
-
-
-def test_free_chunks_below_top_are_merged_first() -> None:
-    """malloc_consolidate runs before: the run that borders top begins lower."""
-    assert systrim(Glibc(), Total(top_run_start=TOP - 8192)) == (TOP - 4096, BREAK)
-
-
-def test_huge_pages_make_larger_steps() -> None:
-    """With glibc.malloc.hugetlb=1 brk moves by thp_pagesize."""
-    assert systrim(Glibc(mp={"thp_pagesize": 1 << 15}), Total()) == (BREAK - (1 << 15), BREAK)
-
-
-@pytest.mark.parametrize("glibc, total", [(Glibc(at=BREAK + 4096), Total()), (Glibc(at=None), Total()), (Glibc(), Total(0)), (Glibc(mp=None), Total())])
-def test_nothing_goes_where_the_rule_does_not_hold(glibc: Glibc, total: Total) -> None:
-    """Somebody else has moved the break, nobody knows it, there is no top, or mp_ cannot be read."""
-    assert systrim(glibc, total) is None
-
-
-class Record(Dict[str, int]):
-    """malloc_par as it was read."""
+@pytest.mark.parametrize(
+    "state, start",
+    [
+        ({}, TOP + 4096),  # MINSIZE and one byte stay, and so the first page
+        ({"pad": 5000}, TOP + 2 * 4096),
+        ({"pad": 1 << 20}, None),
+        ({"run": TOP - 8192}, TOP - 4096),  # malloc_consolidate merges what borders top
+        ({"mp": {"thp_pagesize": 1 << 15}}, BREAK - (1 << 15)),  # glibc.malloc.hugetlb=1
+        ({"at": BREAK + 4096}, None),  # somebody else has moved the break
+        ({"at": None}, None),
+        ({"top_bytes": 0}, None),
+        ({"mp": None}, None),
+    ],
+)
+def test_whole_pages_at_the_end_of_top_go(state: Dict[str, Any], start: Optional[int]) -> None:
+    """From where systrim computes it up to the break, or nothing."""
+    assert systrim(**state) == (None if start is None else (start, BREAK))
 
 
 def test_a_name_that_depends_on_an_unknown_release_is_null() -> None:
@@ -108,7 +58,7 @@ def test_a_name_that_depends_on_an_unknown_release_is_null() -> None:
     others = layouts.other_names(layouts.MALLOC_PAR, [(2, 42), (2, 41)])
     assert others == dict.fromkeys(("tcache_bins", "tcache_small_bins"), ("tcache_small_bins", "tcache_bins"))
     assert not layouts.other_names(layouts.MALLOC_PAR, [(2, 41)])
-    (row, last) = text.read_glibc_tunables(Record({"tcache_small_bins": 64, "tcache_count": 7}), others)  # type: ignore[arg-type]
+    (row, last) = text.read_glibc_tunables({"tcache_small_bins": 64, "tcache_count": 7}, others)  # type: ignore[arg-type]
     assert (row.name, row.value, last.name) == (None, 64, "tcache_count")
     assert row.meaning.endswith("called tcache_small_bins or tcache_bins, by the release")
 
