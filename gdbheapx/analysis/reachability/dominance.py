@@ -806,7 +806,7 @@ def find_owners(tallied: OwnerTally, depth: int, limit: int) -> Owners:
     names = {name for suspect in told for name in (suspect.owner, *suspect.holders)}
     joint: List[OwnedMemory] = []
     if is_wanted:
-        joint = (_find_joint_owners if tallied.has_starts else _find_heap_owners)(tallied) or _find_voted_owners(tallied)
+        joint = (_find_joint_owners if tallied.has_starts else _find_heap_owners)(tallied) or _find_voted_owners(tallied, shared)
     together = [row for row in joint if row.owner not in names][:MOST_TOGETHER]
     return Owners(told, rows, tallied.used, tallied.leaked, shared, together=together, fields=tallied.field_rows())
 
@@ -854,9 +854,10 @@ def _find_joint_owners(tallied: OwnerTally) -> List[OwnedMemory]:
     return list(found.values())
 
 
-def _find_voted_owners(tallied: OwnerTally) -> List[OwnedMemory]:
+def _find_voted_owners(tallied: OwnerTally, shared_bytes: int) -> List[OwnedMemory]:
     """Variables: those from which the shortest ways lead to most of what several hold. Where runtimes give names, what has one by itself is
-    such a variable, but a module."""
+    such a variable, but a module; not one that leads to more than all that several hold: by way of an owner, as functions do by sys.modules.
+    """
     roots_from, votes = tallied.reach.roots_from, {}  # type: int, Dict[int, int]
     parents = (tallied.graph.named_parents if tallied.has_starts else tallied.graph.parents)(roots_from)
     for node in tallied.graph.children(tallied.tree, NO_NODE, MOST_VOTES, roots_from)[0]:
@@ -873,8 +874,12 @@ def _find_voted_owners(tallied: OwnerTally) -> List[OwnedMemory]:
         if (node >= roots_from or (path is not None and not path.is_module)) and not tallied.is_plumbing(node):
             variables.append(node)
     chosen = sorted(variables, key=lambda node: -votes[node])[:MOST_VOTED]
-    found = (tallied.owned(node, reached=True) for node in chosen)
-    return [row for row in found if (row.reached_bytes or 0) >= SUSPECT_SHARE * tallied.used.bytes]
+    rows = [
+        row
+        for row in (tallied.owned(node, reached=True) for node in chosen)
+        if (row.reached_bytes or 0) >= SUSPECT_SHARE * tallied.used.bytes
+    ]
+    return [row for row in rows if not tallied.has_starts or (row.reached_bytes or 0) <= row.retained_bytes + shared_bytes]
 
 
 def find_one_owner(tallied: OwnerTally, what: str, address: Optional[int], depth: int, limit: int) -> Optional[OwnedMemory]:

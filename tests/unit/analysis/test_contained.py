@@ -347,3 +347,15 @@ def test_a_process_is_left_as_it_is() -> None:
     """Its page table tells."""
     live = MemoryUse("resident", MAPPINGS, 0)
     assert drop_untouched(Core(b""), load_native_library(), live, Budget()) == (live, None, None, None)  # type: ignore[arg-type]
+
+
+def test_an_object_that_leads_to_other_owners_is_not_one_of_several_that_hold_something() -> None:
+    """As a method does by sys.modules: it reaches more than it keeps and all that several hold."""
+    row = OwnedMemory("", "global", None, 100, 10.0, 1, 0, 1)
+    rows = {7: row._replace(owner="Generator.__dict__", reached_bytes=900), 8: row._replace(owner="app.index", reached_bytes=400)}
+    graph = SimpleNamespace(named_parents=lambda roots_from: {1: 7, 2: 8, 7: NO_NODE, 8: NO_NODE}, children=lambda *asked: ([1, 2], 2))
+    made: Any = SimpleNamespace(
+        reach=SimpleNamespace(roots_from=9), tree=SimpleNamespace(retained_bytes={1: 200, 2: 100}), graph=graph, named={7, 8}, has_starts=True,
+        path=lambda node: SimpleNamespace(is_module=False), is_plumbing=lambda node: False, owned=lambda node, reached: rows[node], used=NativeSum(9, 1000),
+    )  # fmt: skip
+    assert [one.owner for one in dominance._find_voted_owners(made, 300)] == ["app.index"]
