@@ -74,6 +74,7 @@ def answer_leaks(session: Session, options: Options) -> CommandAnswer:
             sums = model.subtract_nodes(reach, sums, found[1])
         naming = functools.partial(block.label_by_words, session) if block.can_tell(session) else None
         made = model.find_leaks(reach, options.interior_holds, sums, naming)._replace(garbage=found[0] if found is not None else None)
+        made = made._replace(runtime=registry.find_leading_to_all(session))
         garbage = frozenset(found[1] if found is not None else ())
         listed.extend(model.list_leaked_blocks(reach, made, options.interior_holds, garbage) if options.list else ())
         return model.judge_leaks(session, made)

@@ -443,6 +443,9 @@ def _make_remarks_page(leaks: Leaks) -> Page:
         offsets = ", ".join("%s (%s)" % (_format_offset(offset), units.format_number(count)) for offset, count in shown)
         yield ""
         yield "Blocks reachable only through a pointer into their middle, by its offset: %s" % offsets
+    if leaks.runtime is not None:
+        yield ""
+        yield "%s's arenas lead to all of its objects: those that the program has lost in cycles count as reachable." % leaks.runtime
     if leaks.low_addresses:
         yield ""
         yield "The heap lies below 4 GiB, where small numbers look like pointers: a few leaked blocks may count as reachable."

@@ -377,6 +377,14 @@ PERL_LABELS = RuntimeLabels(
     "malloc: other blocks in use (what several point to, modules in C, libraries)",
     "malloc: blocks in use",
 )
+
+
+class PerlArenas(OneRow):
+    """Heads of scalars, free ones among them: PL_sv_arenaroot and the list of free ones lead to each arena."""
+
+    leads_to_all = True
+
+
 NGX_POOL = SignatureRow(
     [
         Condition(0, 8, AT_LEAST, 80, ADDRESS),
@@ -390,7 +398,7 @@ NGX_POOL = SignatureRow(
 """nginx's pools (ngx_palloc.h: ngx_pool_t: last, end, next, failed, max, current): what is free lies between last and end, in the block."""
 RECOGNISERS: List[Recogniser] = [
     NativeMemoryTracking(),
-    OneRow("perl", "arena of 170 SV heads", PERL_ARENA, "Perl_newSV", PERL_LABELS),
+    PerlArenas("perl", "arena of 170 SV heads", PERL_ARENA, "Perl_newSV", PERL_LABELS),
     Sqlite(),
     OneRow("nginx", "ngx_pool_t", NGX_POOL, "ngx_create_pool"),
     Zlib(),

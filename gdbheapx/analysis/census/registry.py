@@ -54,6 +54,13 @@ class Magic(Recogniser):
         return Signature("magic '%s'" % key.to_bytes(4, "big").decode("ascii"), "", SHAPE)
 
 
+def find_leading_to_all(session: Session) -> Optional[str]:
+    """Return the name of a runtime in the target whose arenas lead to all of its objects, or None."""
+    world = CensusTarget.of(session)
+    leading = (recogniser for recogniser in list_recognisers() if recogniser.leads_to_all and recogniser.is_here(world))
+    return next((recogniser.table.name for recogniser in leading if recogniser.table is not None), None)
+
+
 FIRST_WORD, WORDS = 1, 8
 """Of a block: from FIRST_WORD to before WORDS."""
 LEAST_BLOCKS, LEAST_SHARE = 4, 0.9

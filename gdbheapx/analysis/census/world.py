@@ -214,6 +214,8 @@ class Recogniser:
     """It is known with 64-bit words, little-endian, alone."""
     counts_references = False
     """Its objects do, and what is held by nothing but each other waits for a collector (Namer.counting)."""
+    leads_to_all = False
+    """Its arenas lead to all of its objects: none of them is ever without a pointer."""
     has_buffers = False
     """It keeps blocks with the words of a string for buffers that are none."""
     table: Optional[RuntimeLabels] = None

@@ -162,6 +162,8 @@ class Leaks(NamedTuple):
     """None of the other classes has it; None: none was found, or looked for."""
     fields: Sequence[HeldByField] = ()
     """What objects of a runtime with a collector hold, by class and field, the largest first."""
+    runtime: Optional[str] = None
+    """Its arenas lead to all of its objects: none of them is ever leaked."""
 
     @property
     def classes(self) -> LeakClasses:

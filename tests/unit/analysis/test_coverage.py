@@ -94,6 +94,8 @@ def test_leaks_in_words() -> None:
     assert next(iter(reach_text.make_leaks_page(none, None, coverage=seen))) == "Leaked: unknown (looked at 8.0 KiB of 200.0 MiB (0 %))"
     assert str(next(iter(reach_text.make_leaks_page(some, None, coverage=seen)))).startswith("Leaked: at least 8 bytes in 1 block")
     assert next(iter(reach_text.make_leaks_page(nothing, None))) == "Leaked: nothing"
+    perl = list(reach_text.make_leaks_page(nothing._replace(runtime="Perl"), None))[-1]
+    assert perl == "Perl's arenas lead to all of its objects: those that the program has lost in cycles count as reachable."
     inner = list(reach_text.make_leaks_page(nothing._replace(offsets=[(65535, 2634), (15571, 9)]), None))[-1]
     assert inner == "Blocks reachable only through a pointer into their middle, by its offset: 65,535 or more (2,634), 15,571 (9)"
     assert reach_text.make_leaks_data(none, None, None, seen)["classes"]["leaked"] == {
@@ -194,3 +196,13 @@ def test_blocks_that_are_not_in_ram(used: int, absent: int, kept: int, missing: 
     found = table("jvm", {TAG: used - 100, Signature("NMT GC+0x8", "jvm", PLACE): 60, None: 40}, {}, absent)
     assert (found["malloc-owned"], found["malloc-other"]) == (used - 100, 100)
     assert (found["malloc-free"], found.get("not-in-ram", 0)) == (kept, missing)
+
+
+@pytest.mark.parametrize("is_loaded, name", [(True, "Perl"), (False, None)])
+def test_a_runtime_whose_arenas_lead_to_all_is_named(is_loaded: bool, name: Optional[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only where it is in the process; others have no word in it."""
+    table = SimpleNamespace(name="Perl")
+    others = [SimpleNamespace(leads_to_all=False, table=table, is_here=lambda world: True), SimpleNamespace(leads_to_all=True, table=None, is_here=lambda world: True)]
+    monkeypatch.setattr(registry, "list_recognisers", lambda: [*others, SimpleNamespace(leads_to_all=True, table=table, is_here=lambda world: is_loaded)])
+    target = SimpleNamespace(word_bytes=8, little_endian=True, kind="core")
+    assert registry.find_leading_to_all(SimpleNamespace(target=target, world=None)) == name  # type: ignore[arg-type]
