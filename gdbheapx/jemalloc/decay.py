@@ -175,6 +175,7 @@ def measure_overdue_ns(decay: DecayState, clock: DecayClock) -> Optional[int]:
 
 PURGED, IDLE, DEGRADED, UNPURGED = "purged", "idle", "degraded", "unpurged"
 AT_ONCE, NEVER, NO_THREADS, UNKNOWN = "at-once", "never", "no-threads", "unknown"
+RETURNED_AT_ONCE = "pages are returned as soon as they become unused"
 QUIET_VERDICTS = (PURGED, AT_ONCE, NEVER)
 """Verdicts that mean "decay works as configured", shown without evidence."""
 _Decision = Tuple[str, str, Optional[bool]]
@@ -191,11 +192,14 @@ def judge_arena(row: TickerArena, decays: ArenaDecay, clock: DecayClock, others_
     tick and, as other threads may tick for it, a sign in the arena that none does. `others_healthy`: threads bound elsewhere that tick; a
     free() of theirs into this arena ticks for it too.
     """
-    late = measure_overdue_ns(decays.dirty, clock)
-    signs = find_neglect(decays, late, clock)
-    if decays.dirty.time_ms == 0:
-        decided: _Decision = AT_ONCE, "pages are returned as soon as they become unused", True
-    elif decays.dirty.time_ms is not None and decays.dirty.time_ms < 0:
+    pages = decays.dirty
+    if pages.time_ms == 0 and decays.muzzy.pages and (decays.muzzy.time_ms or 0) > 0:
+        pages = decays.muzzy  # they were dirty when that time was set to 0, and decay as others do
+    late = measure_overdue_ns(pages, clock)
+    signs = find_neglect(pages, decays.create_ns, late, clock)
+    if pages.time_ms == 0:
+        decided: _Decision = AT_ONCE, RETURNED_AT_ONCE, True
+    elif pages.time_ms is not None and pages.time_ms < 0:
         decided = NEVER, "dirty_decay_ms is -1: unused pages stay until an explicit purge", False
     elif row.background_thread is not None:
         decided = _decide_by_background(row.background_thread, signs)
@@ -206,17 +210,17 @@ def judge_arena(row: TickerArena, decays: ArenaDecay, clock: DecayClock, others_
     return row._replace(verdict=verdict, why=why, can_purge=can_purge, late_ms=late_ms, evidence=evidence)
 
 
-def find_neglect(decays: ArenaDecay, late: Optional[int], clock: DecayClock) -> Optional[str]:
-    """Return the sign that decay of this arena's pages has not run; None if there is none."""
-    dirty, interval = decays.dirty, decays.dirty.interval_ns
-    if not dirty.pages or not interval:
+def find_neglect(decay: DecayState, create_ns: Optional[int], late: Optional[int], clock: DecayClock) -> Optional[str]:
+    """Return the sign that decay of these pages of an arena has not run since it was made at `create_ns`; None if there is none."""
+    interval = decay.interval_ns
+    if not decay.pages or not interval:
         return None
-    never_swept = dirty.sweeps == 0
+    never_swept = decay.sweeps == 0
     if late is not None and late > LATE_INTERVALS * interval:
         since = "its decay is overdue by %.0f ms%s" % (late / 1e6, "" if clock[1] else " or more")
-        never = decays.create_ns is not None and dirty.epoch_ns is not None and dirty.epoch_ns - decays.create_ns < interval
+        never = create_ns is not None and decay.epoch_ns is not None and decay.epoch_ns - create_ns < interval
         return since + (", and has never run since the arena was made" if never or never_swept else "")
-    return "%s, and none was ever purged" % count_noun(dirty.pages, "dirty page") if never_swept and not clock[1] else None
+    return "%s, and none was ever purged" % count_noun(decay.pages, decay.state + " page") if never_swept and not clock[1] else None
 
 
 def _decide_by_background(state: str, signs: Optional[str]) -> _Decision:
@@ -545,7 +549,8 @@ def count_blind_by_arena(rows: Sequence[TickerThread]) -> Dict[int, Optional[int
 
 def costs_memory(row: TickerArena, costly_bytes: int) -> bool:
     """Return whether no thread purges an arena, or its healthy threads may and did not in twice the time that the program allows."""
-    is_overdue = (row.late_ms or 0) > OVERDUE_TIMES * (row.dirty_decay_ms or 0) and row.unused_bytes > costly_bytes
+    decay_ms = row.dirty_decay_ms or row.muzzy_decay_ms or 0
+    is_overdue = (row.late_ms or 0) > OVERDUE_TIMES * decay_ms and row.unused_bytes > costly_bytes
     return row.verdict == UNPURGED or (row.verdict == DEGRADED and is_overdue)
 
 
@@ -603,8 +608,11 @@ def _make_decay_row(decay: DecayState, row: TickerArena, clock: DecayClock, page
     times_ns = (decay.interval_ns, decay.epoch_ns, decay.deadline_ns, measure_overdue_ns(decay, clock))
     interval_ms, epoch_ms, deadline_ms, late_ms = (round(ns / 1e6, 3) if ns is not None and is_gradual else None for ns in times_ns)
     verdict, why = row.verdict, row.why
-    if decay.state == "muzzy" and decay.time_ms == 0:
-        verdict, why = AT_ONCE, "dirty pages skip this state: they are returned to the OS directly"
+    if decay.time_ms == 0:
+        verdict, why = (
+            AT_ONCE,
+            RETURNED_AT_ONCE if decay.state == "dirty" else "dirty pages skip this state: they are returned to the OS directly",
+        )
     elif decay.state == "muzzy" and (decay.time_ms or 0) < 0:
         verdict, why = NEVER, "muzzy_decay_ms is -1: muzzy pages stay until an explicit purge, or until the kernel takes them"
     return DecayRow(

@@ -108,6 +108,15 @@ def test_outlook(drivers: Drivers, changes: Dict[str, Any], time: DecayClock, ve
     assert found.why and "\n" not in found.why
 
 
+@pytest.mark.parametrize("drivers, time, verdict", [(DRIVEN, LATER, "idle"), (DRIVEN, AT, "purged"), (BLIND, LATER, "unpurged")])
+def test_muzzy_pages_decay_where_dirty_ones_go_at_once(drivers: Drivers, time: DecayClock, verdict: str) -> None:
+    """Pages that were dirty when the time was set to 0 are muzzy now, and wait for a thread: of these it is judged, where there are any."""
+    decays = arena(time_ms=0)
+    assert judge_arena(decays._replace(muzzy=state("muzzy", time_ms=10000)), drivers, time).verdict == verdict
+    assert judge_arena(decays._replace(muzzy=state("muzzy", time_ms=10000, pages=0)), drivers, time).verdict == "at-once"
+    assert judge_arena(decays._replace(muzzy=state("muzzy")), drivers, time).verdict == "at-once"
+
+
 @pytest.mark.parametrize("pages", [1, 20000])
 def test_pages_alone_accuse_nobody(pages: int) -> None:
     """However many pages are dirty: without a sign in the arena that nobody drives it, it is not unpurged while somebody ticks."""
