@@ -80,22 +80,19 @@ def make_unread(
 def _describe_unread(module: Module, reason: NotReadable, text: Optional[str]) -> str:
     name = ("jemalloc %s" % layouts.shorten_version(text)).rstrip() + " in %s" % module.name
     evidence = " (%s)" % reason.evidence if reason.evidence else ""
-    if reason.why == STRIPPED:
-        what = "cannot read %s: it has no symbols, and its build is not among the bundled packs (build-id %s)"
-        return what % (name, module.build_id or "none") + ("; by its structure: %s" % reason.evidence if reason.evidence else "")
-    if reason.why == NO_LAYOUT:
-        return "cannot read %s: it has symbols but no debug information, and no pack has its layouts%s" % (name, evidence)
-    if reason.why == SNAPSHOT:
-        release = parse_jemalloc_release(text)
-        between = "it does not state its release"
-        if release is not None:
-            between = "it was made %d commits after %d.%d.%d" % (layouts.count_commits_after(text), *release)
-        return "cannot read %s: %s, and no layout could be verified for it%s" % (name, between, evidence)
-    if reason.why == WRONG_LAYOUT:
-        return "cannot read %s: its memory does not match its layout%s" % (name, evidence)
-    if reason.why == OTHER_RELEASE:
-        return "cannot read %s: only jemalloc 5 is supported" % name
-    return "cannot read %s: %s" % (name, reason.evidence)
+    release, by_structure = parse_jemalloc_release(text), "; by its structure: %s" % reason.evidence if reason.evidence else ""
+    between = "it does not state its release"
+    if release is not None:
+        between = "it was made %d commits after %d.%d.%d" % (layouts.count_commits_after(text), *release)
+    stripped = "it has no symbols, and its build is not among the bundled packs (build-id %s)" % (module.build_id or "none")
+    sentences = {
+        STRIPPED: stripped + by_structure,
+        NO_LAYOUT: "it has symbols but no debug information, and no pack has its layouts" + evidence,
+        SNAPSHOT: "%s, and no layout could be verified for it%s" % (between, evidence),
+        WRONG_LAYOUT: "its memory does not match its layout" + evidence,
+        OTHER_RELEASE: "only jemalloc 5 is supported",
+    }
+    return "cannot read %s: %s" % (name, sentences.get(reason.why, reason.evidence))
 
 
 def suggest_file(target: Target, module: Module, why: str) -> Optional[str]:
