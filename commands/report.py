@@ -11,7 +11,7 @@ from gdbheapx.common.hints import hint_command
 from gdbheapx.common.stops import Reads, in_stop, predict_ms
 
 if TYPE_CHECKING:
-    from gdbheapx.analysis.inside import PageCensus, PageParts
+    from gdbheapx.analysis.inside import PageReader
     from gdbheapx.analysis.overview import Overview
 
 MOST_COPIED_BYTES, MOST_PAUSE_MS = 64 << 20, 250
@@ -85,7 +85,7 @@ def decide_depth(session: Session, options: Options) -> None:
         ),
         declare_argument("--brief", action="store_true", help="the head alone: at most 12 lines of 80 columns"),
         declare_argument("--html", metavar="FILE", capability="html", help="(shell only) write a page to FILE, readable only by you"),
-        declare_argument("--page", action="store_true", help="with --json: add the data that only a page shows"),
+        declare_argument("--page", action="store_true", capability="page_parts", help="with --json: add the data that only a page shows"),
         declare_argument(
             "--sites",
             action="store_true",
@@ -106,8 +106,6 @@ def decide_depth(session: Session, options: Options) -> None:
 )
 def answer_report(session: Session, options: Options) -> CommandAnswer:
     """The command `report`."""
-    from gdbheapx.analysis.census import find, owned
-    from gdbheapx.analysis.inside import PageParts
     from gdbheapx.analysis.overview import Overview, shorten_overview
 
     if options.html is not None:
@@ -119,15 +117,15 @@ def answer_report(session: Session, options: Options) -> CommandAnswer:
         from gdbheapx.snapshot.record import RecordingSession
 
         session.store = session.store or RecordingSession()  # what the blocks are is asked once more
-    made = functools.cache(functools.partial(walk_heaps, session, options))
+    of_page = addon_loader.load_capability("page_parts", "report --page") if options.page else None
+    made = functools.cache(functools.partial(walk_heaps, session, options, of_page.ReportPageReader() if of_page is not None else None))
     overview = session.kept("report", Overview, lambda: made()[0])
     if session.refuses is not None:
         overview = overview.without(session.refuses)
-    page = session.kept("page", Optional[PageParts], lambda: made()[1]) if options.page else None
-    if page is not None and page.flame is None and not session.target.has_memory and session.shared(find.TOLD) is not None:
-        page = page._replace(flame=owned.find_paths(session).flame())
-    if options.sites and page is not None:
-        page = page._replace(census=with_sites(session, page.census))
+    page: Any = None
+    if of_page is not None:
+        read = session.kept("page", Optional[of_page.PageParts], lambda: made()[1])
+        page = of_page.complete_parts(session, read, options.sites)
 
     brief = shorten_overview(overview)
 
@@ -155,21 +153,12 @@ def answer_report(session: Session, options: Options) -> CommandAnswer:
     return CommandAnswer(data, text, read=True, ends=None if options.brief else ends, tells_pause=True)
 
 
-def with_sites(session: Session, census: "Optional[PageCensus]") -> "Optional[PageCensus]":
-    """Add to the census of a page the functions that may have allocated the blocks of each row."""
-    from gdbheapx.analysis.census import find
-    from gdbheapx.analysis.census.world import CensusTarget
-
-    if census is None:
-        return None
-    sites = addon_loader.load_capability("sites", "report --sites")
-    return census._replace(sites=sites.find_sites(session, census.rows, session.shared(find.TOLD), CensusTarget.of(session)))
-
-
-def walk_heaps(session: Session, options: Options) -> "Tuple[Overview, Optional[PageParts]]":
-    """Walk every heap once and return its totals."""
+def walk_heaps(session: Session, options: Options, page: "Optional[PageReader]") -> "Tuple[Overview, Any]":
+    """Walk every heap once: return its totals, and what `page` has read."""
     from gdbheapx.actions import call
     from gdbheapx.analysis.overview import make_overview
 
     session.heaps.may_be_none = True
-    return make_overview(session, True if options.sites else options.deep, options.page, lambda heap: call.find_advisable(session, heap))
+    deep = True if options.sites else options.deep
+    overview = make_overview(session, deep, page, lambda heap: call.find_advisable(session, heap))
+    return overview, getattr(page, "parts", None)

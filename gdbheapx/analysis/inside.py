@@ -1,14 +1,13 @@
 """The parts of a report that read every block: owners, leaks, classes, tables of runtimes, and the parts of a page."""
 
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Dict, List, NamedTuple, Optional, Protocol, Sequence, Tuple, Union
 
-from gdbheapx.allocators.heap import AllocatorInstance, plain_shape
 from gdbheapx.allocators.records import Facts
 from gdbheapx.allocators.session import Session
 from gdbheapx.analysis import memory_verdict, pins
-from gdbheapx.analysis.addon_answers import Garbage, Joined
+from gdbheapx.analysis.addon_answers import Garbage
 from gdbheapx.analysis.census import block, find, owned, registry
-from gdbheapx.analysis.census.find import CensusLook, CensusRow
+from gdbheapx.analysis.census.find import Census, CensusLook
 from gdbheapx.analysis.census.owned import FlameFrame
 from gdbheapx.analysis.census.world import CensusTarget, Inner, Recogniser, RuntimeLabels, Signature
 from gdbheapx.analysis.memory import kinds
@@ -20,13 +19,12 @@ from gdbheapx.analysis.split import Split, count_taken
 from gdbheapx.common import findings, problems, verdict
 from gdbheapx.common.errors import HeapxError
 from gdbheapx.common.hints import hint_command
-from gdbheapx.common.model import GUESS, Finding, HistogramRow, SplitPart, StepSentence, TargetAddress
-from gdbheapx.common.ranges import Range, unite_ranges
+from gdbheapx.common.model import GUESS, Finding, SplitPart, StepSentence
+from gdbheapx.common.ranges import Range
 from gdbheapx.common.stops import Reads
 from gdbheapx.common.units import Sentence, SentenceSize, count_noun, format_share, join_sentences, make_sentence
 from gdbheapx.common.verdict import HELD_BY_PROGRAM, LEAKED_PERCENT, LEAKED_PERCENT_1_0, SMALL_BYTES, WORTH_BYTES, HeapVerdict
 from gdbheapx.kernel.blocks.graph import NativeSum
-from gdbheapx.kernel.blocks.pages import Cell, MapShape
 
 USED, FREE, OVERHEAD, ABSENT = "runtime-used", "runtime-free", "runtime-overhead", "not-in-ram"
 GARBAGE = "runtime-garbage"
@@ -152,142 +150,24 @@ def _make_malloc_rows(
     return [*rows, SplitPart(ABSENT, "malloc: of the blocks above, %s" % absent, -missing)] if missing else rows
 
 
-MOST_CELLS = 2000
-MOST_PAGE_ROWS = 100
-"""Of the census."""
-OWNER_LEVELS, MOST_OWNERS = 3, 8
-MOST_DECAYS = 200
-"""Arenas in the table of decay."""
-
-
-class MapCell(NamedTuple):
-    """Cell of the map: bytes of whole pages by their use."""
-
-    address: TargetAddress
-    """Of its first page."""
-    used_bytes: int
-    pinned_bytes: int
-    """On pages that have both: something in use, or the allocator's own, and something free."""
-    cached_bytes: int
-    """Nothing in use, and blocks that wait in caches."""
-    own_bytes: int
-    free_bytes: int
-    """Nothing but free memory that the allocator has not returned."""
-    returned_bytes: int
-    """Addresses that the allocator keeps, and has returned the memory."""
-    free_resident_bytes: Optional[int]
-    """Of the free ones, in RAM; None on a core, and where it cannot be found."""
-    returned_resident_bytes: Optional[int]
-
-
-class PageHeapMap(NamedTuple):
-    """Map of one heap."""
-
-    allocator: str
-    page_bytes: int
-    cell_bytes: int
-    """Of the heap's ranges, one after the other; the last cell may be smaller."""
-    sums: MapCell
-    """Of all cells; its address is the first one's."""
-    cells: Sequence[MapCell]
-
-
-def _make_heap_map(session: Session, heap: AllocatorInstance, facts: Facts) -> Optional[PageHeapMap]:
-    keeping = heap.kept()
-    rule = plain_shape(heap.shape) if keeping is None else keeping.shape
-    page = max(session.target.page_bytes, rule.page_bytes)
-    ranges = unite_ranges((claim.start & -page, (claim.end + page - 1) & -page) for claim in facts.claims if claim.start < claim.end)
-    pages = sum(end - start for start, end in ranges) // page
-    if not pages:
-        return None
-    session.budget.progress.stage = "mapping the pages of the heap"
-    cell_bytes = page * -(-pages // MOST_CELLS)
-    shape = MapShape(
-        page_bytes=page,
-        lead_bytes=rule.lead_bytes,
-        cell_bytes=cell_bytes,
-        free_kinds=heap.shape.unreturned_kinds | rule.listed_kinds,
-        free_is_pinned=rule.by_rooms,
-        overheads=rule.overheads,
-    )
-    made = session.kernel.heap_map(session.target.bulk_source(), shape, ranges, session.ram.pages, session.budget)
-    made.stream(iter(heap.blocks()))
-    counted, knows_ram = made.cells(), session.ram.pages is not None
-    addresses, left = [], 0  # the first page of each cell: the last cell of a range goes on in the next
-    for start, end in ranges:
-        at = start + left
-        while at < end:
-            addresses.append(at)
-            at += cell_bytes
-        left = at - end
-    cells = [_make_cell(address, cell, knows_ram) for address, cell in zip(addresses, counted)]
-    sums = Cell(*(sum(column) for column in zip(*counted)))
-    return PageHeapMap(heap.info.id, page, cell_bytes, _make_cell(ranges[0][0], sums, knows_ram), cells)
-
-
-def _make_cell(address: int, cell: Cell, knows_ram: bool) -> MapCell:
-    figures: Dict[str, Optional[int]] = cell._asdict()
-    unsure_bytes = figures.pop("unsure_bytes")
-    if unsure_bytes or not knows_ram:
-        figures.update(free_resident_bytes=None, returned_resident_bytes=None)
-    return MapCell(TargetAddress(address), **figures)  # type: ignore[arg-type]
-
-
-class SizeClasses(NamedTuple):
-    """The blocks of one heap by size class."""
-
-    allocator: str
-    rows: Sequence[HistogramRow]
-
-
-class PageCensus(NamedTuple):
-    """Census of the memory in use."""
-
-    blocks: int
-    bytes: int
-    named_bytes: int
-    rows: Sequence[CensusRow]
-    """The largest."""
-    more_rows: int
-    """Those that are left out."""
-    sites: Optional[Joined] = None
-    """Functions that may have allocated the blocks of each row; None where that was not asked for."""
-
-
-class PageParts(NamedTuple):
-    """The member `page`."""
-
-    map: Sequence[PageHeapMap]
-    histogram: Sequence[SizeClasses]
-    decay: Optional[Sequence[Any]]
-    """The rows of `decay`; None where no allocator here has any."""
-    more_decay: int
-    """Rows that are left out."""
-    census: Optional[PageCensus] = None
-    """None where the blocks were not looked at one by one."""
-    owners: Optional[Owners] = None
-    """As `owners` has them, some levels deep; None as before."""
-    flame: Optional[Sequence[FlameFrame]] = None
-    """The same blocks by the stacks of their owners, as `export --format folded` has them; None as before."""
-
-
-def read_page_parts(session: Session, facts: Sequence[Facts]) -> PageParts:
-    """Collect the parts that are read from the heaps while the process is stopped: maps of those that hold anything among them."""
-    answers = [heap.capabilities["decay"]() for heap in session.heaps.all() if "decay" in heap.capabilities]
-    rows: List[Any] = [row for answer in answers for row in answer.rows]
-    maps = [_make_heap_map(session, heap, fact) for heap, fact in zip(session.heaps.all(), facts)]
-    return PageParts(
-        map=[heap_map for heap_map in maps if heap_map is not None],
-        histogram=[SizeClasses(fact.info.id, fact.sizes) for fact in facts],
-        decay=rows[:MOST_DECAYS] if answers else None,
-        more_decay=max(0, len(rows) - MOST_DECAYS),
-    )
-
-
 MOST_ROWS = 5
 LOST_PERCENT = 5
 PINNED = (findings.FREE_BETWEEN, findings.FREE_REGIONS, findings.PART_HELD)
 """Codes of verdicts by which much free memory is not returned for the blocks next to it."""
+
+
+class PageReader(Protocol):
+    """Add-on's collector of what only a page shows."""
+
+    owner_levels: int
+    most_owners: int
+    """How deep owners are wanted, and how many at each level."""
+
+    def read_heaps(self, session: Session, facts: Sequence[Facts]) -> None:
+        """Read the heaps, before anything else is."""
+
+    def add_blocks(self, census: Census, owners: Optional[Owners], flame: Optional[Sequence[FlameFrame]]) -> None:
+        """Take what the blocks are and who keeps them; None: that was not found."""
 
 
 class InsideAnswer(NamedTuple):
@@ -466,15 +346,15 @@ class Runtimes:
 
 
 def find_inside(
-    session: Session, judged: HeapVerdict, deep: Optional[bool], runtimes: Runtimes, page: Optional[PageParts] = None
-) -> Tuple[Optional[InsideAnswer], Optional[Sequence[RuntimeTable]], Optional[Finding], Optional[PageParts]]:
+    session: Session, judged: HeapVerdict, deep: Optional[bool], runtimes: Runtimes, page: Optional[PageReader] = None
+) -> Tuple[Optional[InsideAnswer], Optional[Sequence[RuntimeTable]], Optional[Finding]]:
     """Analyse the memory in use, where the verdict, a runtime, a page or the user asks for it: return what is in use, the tables of
-    runtimes, which blocks keep most of the free memory from being returned, and the page with what was seen. A result is None if it was
+    runtimes, and which blocks keep most of the free memory from being returned. A result is None if it was
     not looked for, or not found: the problems say why.
     """
     inside, tables, pinned = None, None, None
     if not session.heaps.all():
-        return inside, tables, pinned, page
+        return inside, tables, pinned
     is_deep, is_core = deep or (deep is None and heap_graph.is_small_heap(session)), session.target.kind == "core"
     is_all_small = runtimes.split is not None and runtimes.split.memory.total_bytes <= heap_graph.SMALL_HEAP_BYTES
     is_mostly = (judged.code or "").startswith(findings.MOSTLY)
@@ -483,18 +363,18 @@ def find_inside(
     what = "the memory in use by owner"
     try:
         if asked or runtimes.found or (deep and (is_core or judged.kind != verdict.FRAGMENTED)):
-            inside, tables, page = _look_at_blocks(session, runtimes, page)
+            inside, tables = _look_at_blocks(session, runtimes, page)
         what = "the blocks that keep free memory from being returned"
         if is_deep and judged.code in PINNED and (is_core or inside is None):  # a process runs on after one look
             pinned = pins.pins_finding(session.kept("pins", pins.PinsAnswer, lambda: pins.find_pins(session)))
     except HeapxError as error:
         session.problem(problems.NO_ANSWER, None, "%s was left out: %s" % (what, error), error.hint, partial=session.budget.expired())
-    return inside, tables, pinned, page
+    return inside, tables, pinned
 
 
 def _look_at_blocks(
-    session: Session, runtimes: Runtimes, page: Optional[PageParts]
-) -> Tuple[InsideAnswer, Optional[Sequence[RuntimeTable]], Optional[PageParts]]:
+    session: Session, runtimes: Runtimes, page: Optional[PageReader]
+) -> Tuple[InsideAnswer, Optional[Sequence[RuntimeTable]]]:
     heap_graph.check_owners_fit(session)
     split = runtimes.split
     memory_verdict.note_coverage(session, memory_verdict.measure_split_coverage(session, split))
@@ -514,7 +394,7 @@ def _look_at_blocks(
     )
     if labels is not None:
         session.budget.progress.stage = "finding who keeps most"
-        depth, rows = (1, 1) if page is None else (OWNER_LEVELS, MOST_OWNERS)
+        depth, rows = (1, 1) if page is None else (page.owner_levels, page.most_owners)
         tallied = dominance.tally_owners(session, labels.reach, labels.called, labels.paths)
         answer = block.with_names(session, tallied, dominance.find_owners(tallied, depth, rows))
         whole = split.memory.total_bytes if split is not None else 0
@@ -530,13 +410,11 @@ def _look_at_blocks(
             fields=answer.fields,
         )
         if page is not None:
-            page = page._replace(owners=answer, flame=owned.paths_of(session, labels, tallied).flame())
-    if page is not None:
-        more = max(0, len(census.rows) - MOST_PAGE_ROWS)
-        page_census = PageCensus(census.blocks, census.bytes, census.named_bytes, census.rows[:MOST_PAGE_ROWS], more)
-        page = page._replace(census=page_census)
+            page.add_blocks(census, answer, owned.paths_of(session, labels, tallied).flame())
+    elif page is not None:
+        page.add_blocks(census, None, None)
     inside = inside._replace(leaked_is_upper_bound=lacks_holders(session))  # now that all problems are known
-    return inside if not is_leak_unknown(session) else inside._replace(lost_mappings=()), tables, page
+    return inside if not is_leak_unknown(session) else inside._replace(lost_mappings=()), tables
 
 
 LEAST_PERCENT = 5

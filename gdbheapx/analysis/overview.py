@@ -8,7 +8,7 @@ from gdbheapx.allocators.records import AllocatorJudgement, AllocatorPart, Facts
 from gdbheapx.allocators.session import Session
 from gdbheapx.analysis import inside, memory_verdict, split
 from gdbheapx.analysis.addon_answers import Books
-from gdbheapx.analysis.inside import InsideAnswer, PageParts, RuntimeTable
+from gdbheapx.analysis.inside import InsideAnswer, PageReader, RuntimeTable
 from gdbheapx.analysis.memory import kinds
 from gdbheapx.analysis.reachability.owners import LeakSuspect
 from gdbheapx.analysis.split import Split, SplitMemory, count_taken, split_memory
@@ -79,11 +79,11 @@ DOCTOR = StepSentence(hint_command("doctor"), "lists the parts that were found a
 def make_overview(
     session: Session,
     deep: Optional[bool] = None,
-    page: bool = False,
+    page: Optional[PageReader] = None,
     advisable: Callable[[AllocatorInstance], FrozenSet[str]] = lambda heap: frozenset(),
-) -> Tuple[Overview, Optional[PageParts]]:
+) -> Overview:
     """Everything at once: each allocator is walked one time. There may be none. `deep`: look at all blocks in use, whatever that
-    takes; False: at none; None: where that is quick. `page`: also for what a page shows beyond. `advisable`: which of the
+    takes; False: at none; None: where that is quick. `page`: collects what a page shows beyond. `advisable`: which of the
     commands that return a heap's memory would not be refused."""
     target, heaps = session.target, session.heaps.all()
     facts = [heap.facts() for heap in heaps]
@@ -117,8 +117,9 @@ def make_overview(
     deeper = known_runtimes.steps(main.code)
     steps = [*deeper, *steps] if main.code in verdict.HELD_BY_PROGRAM else [*steps, *deeper]
     steps = [*steps, *_suggest_settings(session, main, may)]
-    parts = inside.read_page_parts(session, facts) if page else None
-    looked, tables, pinned, parts = inside.find_inside(session, main, deep, known_runtimes, parts)
+    if page is not None:
+        page.read_heaps(session, facts)
+    looked, tables, pinned = inside.find_inside(session, main, deep, known_runtimes, page)
     main = inside.with_objects(main, memory_verdict.find_largest_program(memory), tables)
     whole_bytes = memory.memory.total_bytes if memory is not None else 0
     steps = [*inside.steps_to_fields(looked), *steps[:1], *inside.steps_to_suspect(looked, whole_bytes), *steps[1:]]
@@ -157,7 +158,7 @@ def make_overview(
         runtimes=tables,
         books=books,
     )
-    return made, parts
+    return made
 
 
 def _make_verdict(

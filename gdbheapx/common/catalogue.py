@@ -35,7 +35,7 @@ ADDON_COMMANDS: Dict[str, Tuple[str, ...]] = {
 }
 """Folders of gdbheapx/addons, each of which may be missing, with the files of their commands."""
 ADDON_CAPABILITIES: Dict[str, Tuple[str, ...]] = {
-    "views": ("explore", "html", "mcp", "pages", "rows", "sql"),
+    "views": ("explore", "html", "mcp", "page_parts", "pages", "rows", "sql"),
     "monitor": ("capture", "dumped", "standby", "turn"),
     "labs": ("cold", "settings", "short_stop", "sites"),
     "runtimes": ("books", "collector", "recognisers"),

@@ -12,7 +12,7 @@ if TYPE_CHECKING:  # few commands ask for any of these
 
     from gdbheapx.kernel.blocks.graph import Graph, GraphShape
     from gdbheapx.kernel.blocks.packed import PackedGraph
-    from gdbheapx.kernel.blocks.pages import MapShape, NativeHeapMap, PinLabels, Pins, PinShape
+    from gdbheapx.kernel.blocks.pages import PinLabels, Pins, PinShape
     from gdbheapx.kernel.blocks.signatures import NumberSet, SignatureRow, Signer
     from gdbheapx.kernel.blocks.slots import Pools
     from gdbheapx.kernel.common.copy import Copy
@@ -83,11 +83,3 @@ class CKernel(Kernel):
         from gdbheapx.kernel.blocks.pages import Pins
 
         return Pins(self.library, self.open(source), shape, labels, first, budget)
-
-    def heap_map(
-        self, source: BulkSource, shape: "MapShape", ranges: Sequence[Tuple[int, int]], pages: Optional[PageTable], budget: Budget
-    ) -> "NativeHeapMap":
-        """A look at what the pages of these ranges are, which are sorted and do not overlap. `pages`: shows what is in RAM."""
-        from gdbheapx.kernel.blocks.pages import NativeHeapMap
-
-        return NativeHeapMap(self.library, self.open(source), shape, ranges, pages, budget)

@@ -296,7 +296,8 @@ def take_snapshot(session: Session, has_names: bool, keeps_addresses: bool = Fal
     if cold is not None:
         store.share(cold.PAGES, cold.find_stopped_spans(session))
     sums = [heap_sum(heap.info.id, heap.histogram(), heap.arenas(), heap.totals()) for heap in session.heaps.all()]
-    reading: List[Tuple[str, ...]] = [words for words in BY_ONE_LOOK if words != COLD or cold is not None]
+    left_out = () if addon_loader.has_capability("page_parts") else ("--page",)
+    reading = [tuple(word for word in words if word not in left_out) for words in BY_ONE_LOOK if words != COLD or cold is not None]
     for place, words in enumerate(reading):
         if words == COLD and cold is not None and store.shared(cold.PAGES) is None:
             what = "nothing of the process was in swap" if is_live else "a %s does not say what was in swap" % target.kind

@@ -4,6 +4,7 @@ CAPABILITIES = {
     "explore": "explore.command",
     "html": "html.command",
     "mcp": "commands.mcp",
+    "page_parts": "html.page_parts",
     "pages": "html.render",
     "rows": "query.command",
     "sql": "query.command",

@@ -57,17 +57,6 @@ struct container_row {
     uint64_t elements, element_bytes, own_bytes, entries, shape, sure;
 };
 
-/* ---- pages.py ---- */
-
-struct map_numbers {
-    uint64_t page_bytes, lead_bytes, cell_bytes, free_kinds, free_is_pinned;
-};
-
-struct cell {
-    uint64_t used_bytes, pinned_bytes, cached_bytes, own_bytes, free_bytes, returned_bytes,
-        free_resident_bytes, returned_resident_bytes, unsure_bytes;
-};
-
 /* ---- packed.py ---- */
 
 enum {
@@ -182,7 +171,6 @@ struct copies;
 struct fill;
 struct gathering;
 struct graph;
-struct heap_map;
 struct leak_group_row;
 struct linked;
 struct packer;
@@ -219,9 +207,6 @@ void heapx_copies_free(struct copies *copies);
 struct copies *heapx_copies_new(const struct signer *signer, const struct graph *graph, const struct source *memory);
 int64_t heapx_copies_slice(struct copies *copies, double seconds);
 int64_t heapx_copies_found(const struct copies *copies, uint64_t *sums, uint64_t *by_label, uint64_t *largest, uint64_t room);
-
-/* ---- stream.py ---- */
-
 
 /* ---- graph_queries.py ---- */
 
@@ -323,14 +308,6 @@ int64_t heapx_weak_blocks(struct weak *weak, double seconds);
 int64_t heapx_weak_settle(struct weak *weak, double seconds);
 uint64_t heapx_weak_tagged(const struct weak *weak);
 uint64_t heapx_graph_large(const struct graph *graph, uint64_t least, uint64_t *out, uint64_t room);
-
-/* ---- pages.py ---- */
-
-struct heap_map *heapx_map_new(const struct map_numbers *shape, const uint64_t *overheads, const uint64_t *ranges, uint64_t count,
-    const struct page_table *table);
-void heapx_map_free(struct heap_map *map);
-int64_t heapx_map_slice(struct heap_map *map, struct block_source *blocks, double seconds);
-void heapx_map_cells(struct heap_map *map, struct cell *out);
 
 /* ---- graph_queries.py ---- */
 

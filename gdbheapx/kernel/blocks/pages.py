@@ -4,9 +4,8 @@ from array import array
 from typing import TYPE_CHECKING, AbstractSet, Any, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.common.budget import Budget
-from gdbheapx.inferior.base import PageTable
 from gdbheapx.kernel.blocks.stream import NativeBlocks, open_stream
-from gdbheapx.kernel.common.library import NO_MEMORY, NativeObject, OpenPages, OpenSource, address_of, flatten_pairs, run_resumable
+from gdbheapx.kernel.common.library import NO_MEMORY, NativeObject, OpenSource, address_of, flatten_pairs, run_resumable
 
 if TYPE_CHECKING:
     from gdbheapx.kernel.blocks.graph import Graph, Tree
@@ -151,87 +150,3 @@ class Pins(NativeObject):
         out = array("Q", bytes(8 * PIN_NUMBERS * count))
         self._library.heapx_pins_groups(self.handle, address_of(out))
         return [PinGroup(*out[place : place + PIN_NUMBERS]) for place in range(0, len(out), PIN_NUMBERS)]
-
-
-class MapNumbers(NamedTuple):
-    """A MapShape as the kernel takes it, next to the overheads; one bit for each kind that counts as free."""
-
-    page_bytes: int
-    lead_bytes: int
-    cell_bytes: int
-    free_kinds: int
-    free_is_pinned: bool
-
-
-class MapShape(NamedTuple):
-    """Classification of pages, and the size of a cell."""
-
-    page_bytes: int
-    lead_bytes: int
-    """From the begin of the allocator's unit to the block's address."""
-    cell_bytes: int
-    """A multiple of page_bytes. A cell is so much of the ranges, one after the other; it may have the end of one and the begin of the
-    next."""
-    free_kinds: AbstractSet[int] = frozenset()
-    """Kinds that count as free whatever their class: unused pages that are not returned yet, lists of blocks that are merged with their
-    neighbours before memory is returned."""
-    free_is_pinned: bool = False
-    """Memory goes back by rooms such as slabs: a free block means that its room has others in use."""
-    overheads: Sequence[int] = ()
-    """By kind: bytes of the unit beyond the usable ones."""
-
-    def cells(self, ranges: Sequence[Tuple[int, int]]) -> int:
-        """Count the cells of these ranges."""
-        return -(-sum(end - start for start, end in ranges) // self.cell_bytes)
-
-
-class Cell(NamedTuple):
-    """Bytes of whole pages by what they are. Pinned: blocks in use, or the allocator's own,
-    next to free ones; cached: nothing in use, blocks in caches; own: the allocator's alone; returned: it keeps the addresses alone."""
-
-    used_bytes: int
-    pinned_bytes: int
-    cached_bytes: int
-    own_bytes: int
-    free_bytes: int
-    returned_bytes: int
-    free_resident_bytes: int
-    """Of the free ones. This and the next two are 0 where nothing shows what is in RAM."""
-    returned_resident_bytes: int
-    unsure_bytes: int
-    """Of both: present, and either shared with a forked process or the zero page."""
-
-
-CELL_NUMBERS = len(Cell._fields)
-
-
-class NativeHeapMap(NativeObject):
-    """Single reading of a heap."""
-
-    def __init__(
-        self,
-        library: Any,
-        opened: OpenSource,
-        shape: MapShape,
-        ranges: Sequence[Tuple[int, int]],
-        pages: Optional[PageTable],
-        budget: Budget,
-    ) -> None:
-        self._library, self._opened, self._budget = library, opened, budget
-        self._table, self._count = OpenPages(library, pages), shape.cells(ranges)
-        kinds = sum(1 << kind for kind in shape.free_kinds)
-        numbers = array("Q", MapNumbers(shape.page_bytes, shape.lead_bytes, shape.cell_bytes, kinds, shape.free_is_pinned))
-        overheads, bounds = by_kind(shape.overheads), flatten_pairs(ranges)
-        arrays = (address_of(numbers), address_of(overheads), address_of(bounds), len(ranges))
-        super().__init__(library.heapx_map_new(*arrays, self._table.handle), library.heapx_map_free)
-
-    def stream(self, blocks: Iterator[NativeBlocks]) -> None:
-        """Takes the blocks of the heap, all sorts of them."""
-        source = open_stream(self._library, blocks)
-        run_resumable(lambda seconds: self._library.heapx_map_slice(self.handle, source.handle, seconds), self._opened, self._budget)
-
-    def cells(self) -> List[Cell]:
-        """Return the cells; nothing more may be streamed afterwards."""
-        out = array("Q", bytes(8 * CELL_NUMBERS * max(1, self._count)))
-        self._library.heapx_map_cells(self.handle, address_of(out))
-        return [Cell(*out[place : place + CELL_NUMBERS]) for place in range(0, CELL_NUMBERS * self._count, CELL_NUMBERS)]

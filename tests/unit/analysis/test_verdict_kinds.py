@@ -160,7 +160,7 @@ def seen(target: Recorded) -> Overview:
     discovery = SimpleNamespace(unused=list, unread=list, foreign_owner=lambda: None, inner=list, may_be_hidden=lambda: False)
     known = {"target": target, "kernel": FirstPages(target), "budget": Budget(), "discovery": discovery, "heaps": SimpleNamespace(all=list)}
     session: Any = SimpleNamespace(**known, allocator_id=None, is_copied_whole=False, without_names=True, kept=lambda name, kind, make: make(), report=report)
-    return make_overview(session)[0]
+    return make_overview(session)
 
 
 def text(found: Overview, plain: bool = False) -> str:

@@ -5,12 +5,13 @@ from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Seq
 
 from gdbheapx.addons.views.html import geometry
 from gdbheapx.addons.views.html.geometry import ChartBranch
+from gdbheapx.addons.views.html.page_parts import MapCell, PageCensus, PageHeapMap, PageParts, SizeClasses
 from gdbheapx.addons.views.html.render import Envelope, make_step
 from gdbheapx.analysis import addon_answers as program_books
 from gdbheapx.analysis.addon_answers import Books
 from gdbheapx.analysis.census.find import CensusRow
 from gdbheapx.analysis.census.owned import FlameFrame
-from gdbheapx.analysis.inside import MapCell, PageCensus, PageHeapMap, PageParts, RuntimeTable, SizeClasses
+from gdbheapx.analysis.inside import RuntimeTable
 from gdbheapx.analysis.memory import kinds
 from gdbheapx.analysis.overview import Overview
 from gdbheapx.analysis.reachability.owners import OwnedMemory

@@ -1,7 +1,8 @@
 /* What the pages of a heap are, by cells of equal size: in use, pinned, in caches, the allocator's own, free, returned; and what of the
    last two is in RAM. One pass over the stream of blocks, memory for the cells alone. */
-#include "../common/heapx.h"
-#include "stream.h"
+#include "gdbheapx_html.h"
+#include "blocks/stream.h"
+#include "common/heapx.h"
 
 #include <stdlib.h>
 
