@@ -403,8 +403,8 @@ class ArenaHandle(NamedTuple):
 
 
 def find_page_counters(types: TypeSet, state: str) -> Sequence[str]:
-    """The counters in arena_s that count_pages() adds up; none if this build has none. extents_STATE.npages up to 5.2, from 5.3 those of both
-    esets of pac.ecache_STATE."""
+    """The counters in arena_s that count_pages() adds up; none if this build has none. extents_STATE.npages up to 5.2, from 5.3 those of
+    both esets of pac.ecache_STATE."""
     if state == "active":
         active = types.first("arena_s", *ACTIVE_PATHS)
         return (active,) if active is not None else ()

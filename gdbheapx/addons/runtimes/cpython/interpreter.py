@@ -108,8 +108,8 @@ class _Data:
 
 
 def find_interpreters(values: PyValues, memory: Sequence[PySegment]) -> List[Interpreter]:
-    """Return the interpreters that have sys.modules, first the oldest that has a thread of the C library: of possible thread states only one
-    that names such a thread is believed, unless there is none.
+    """Return the interpreters that have sys.modules, first the oldest that has a thread of the C library: of possible thread states only
+    one that names such a thread is believed, unless there is none.
     """
     data = _Data(values, memory)
     pointers = {thread.thread_pointer for thread in values.world.target.threads()} - {None, 0}
