@@ -1,5 +1,6 @@
 """Plan a malloc_trim: malloc's code, its locks, the prediction, and what free memory stays (malloc.c: mtrim, systrim)."""
 
+import re
 from typing import Any, List, Optional, Sequence
 
 from gdbheapx.allocators.answers import ENDED_ARENA, FAST_LIST, FOREIGN_BREAK, MAIN_TOP, THREAD_TOP, USUAL, ArenaKeeps, Keeping, Term
@@ -23,12 +24,12 @@ PUBLIC = (
 )
 """Exported functions of glibc's malloc.o, which the linker keeps together."""
 BELOW, ABOVE = 0x3800, 0x1000
-"""malloc.o's static functions lie below its exported ones: within 0x2c00 bytes in 2.31 to 2.43."""
+"""malloc.o's static functions lie below its exported ones: within 0x2c00 bytes in Debian's 2.31 to 2.43, farther in others (INNER)."""
+INNER = re.compile(r"_int_|sysmalloc|systrim|malloc_consolidate|unlink_chunk|m(un|re)map_chunk|tcache_|arena_get|(new|grow|shrink)_heap")
+"""Static functions of malloc.o, by the begin of their names."""
 SIGABRT = 6
 ABORT_STACK_BYTES = 64 << 10
 """More than lies between abort() and the function of malloc that led to it."""
-LISTS = ("list_lock", "free_list_lock")
-"""Static ints of arena.c; fork's handlers hold the first."""
 
 
 def find_glibc_code_spans(target: Target, module: Module) -> Optional[List[Span]]:
@@ -37,12 +38,14 @@ def find_glibc_code_spans(target: Target, module: Module) -> Optional[List[Span]
     addresses = {name: symbol.address for name, symbol in named.items() if symbol is not None}
     if "malloc" not in addresses or "free" not in addresses:
         return None
-    near = [one for one in addresses.values() if abs(one - addresses["malloc"]) < 0x10000]
-    low, high = min(near) - BELOW, max(near) + ABOVE
+    functions, start, end = target.functions(module), addresses["malloc"] - 0x10000, addresses["malloc"] + 0x10000  # all of malloc.o
+    near = [address for address in addresses.values() if start < address < end]
+    inner = [function.start for function in functions if start < function.start < end and INNER.match(function.name)]
+    low, high = min([min(near) - BELOW, *inner]), max(near) + ABOVE
     found = [Span(low, high, "malloc")]
-    every = target.functions(module)
-    parts = {one.name for one in every if low <= one.start < high}
-    found += [Span(one.start, one.end, "malloc") for one in every if ".cold" in one.name and one.name.split(".cold")[0] in parts]
+    parts = {function.name for function in functions if low <= function.start < high}
+    cold = [function for function in functions if ".cold" in function.name and function.name.split(".cold")[0] in parts]
+    found += [Span(function.start, function.end, "malloc") for function in cold]
     for other in target.modules():
         if other.file_name.startswith("libc_malloc_debug"):
             found += whole_code(target, other, "malloc")
@@ -60,9 +63,6 @@ def has_aborted(target: Target, module: Module) -> bool:
     return any(span.start <= call.pc - call.is_return < span.end for call in calls for span in ours)
 
 
-DONTNEED = 4
-
-
 def predict_malloc_trim(arenas: Sequence[ArenaTrim], is_live: bool, dumped_bytes: Optional[int]) -> DryRun:
     """Return the prediction for all arenas together. `dumped_bytes`: what of it a core has; None if that is not known."""
     resident, exclusive = add_values(row.resident_bytes for row in arenas), add_values(row.exclusive_bytes for row in arenas)
@@ -74,8 +74,8 @@ def predict_malloc_trim(arenas: Sequence[ArenaTrim], is_live: bool, dumped_bytes
 class Trim(Plan):
     """malloc_trim(pad) of one glibc."""
 
-    system_calls = (SystemCall("madvise", (None, None, DONTNEED)), SystemCall("brk"), *FUTEX)
-    """mtrim and systrim (malloc.c). sbrk does not bear that brk fails with an error: it takes the number for the new break."""
+    system_calls = (SystemCall("madvise", (None, None, 4)), SystemCall("brk"), *FUTEX)
+    """mtrim (4: MADV_DONTNEED) and systrim (malloc.c). sbrk does not bear that brk fails: it takes the error for the new break."""
     damaged = ("the heap", "malloc_trim would abort the process", "see `%s` and `%s`" % (hint_command("arenas"), hint_command("chunks")))
 
     def __init__(self, around: Any, anew: Any, portion: Portion, glibc: Glibc) -> None:
@@ -102,7 +102,7 @@ class Trim(Plan):
         broken = Troubles()
         ring = read_ring(self.target, self.glibc, broken.report)
         held = [Held("the lock of %s" % arena.title, None) for arena in ring if arena.state["mutex"]]
-        for name in LISTS:
+        for name in ("list_lock", "free_list_lock"):  # static ints of arena.c; fork's handlers hold the first
             symbol = self.target.module_symbol(self.glibc.module, name)
             data = self.target.read_prefix(symbol.address, 4) if symbol is not None else b""
             if data.strip(b"\0"):
@@ -113,9 +113,6 @@ class Trim(Plan):
         predicted = super().look(heap)
         heap.bins()
         return predicted
-
-
-WORDS = {**USUAL, LISTED: FAST_LIST}
 
 
 def explain_keeping(done: Survey, rows: List[ArenaTotals], blocks: BlockShape) -> Keeping:
@@ -135,7 +132,7 @@ def explain_keeping(done: Survey, rows: List[ArenaTotals], blocks: BlockShape) -
         arenas.append(ArenaKeeps(0, None, MAIN_TOP))
     sums = [sum(getattr(row, name) or 0 for row in rows) for name in ("free_bytes", "fast_bytes", "top_bytes", "reclaimable_bytes")]
     terms = [Term(name, value) for name, value in zip(("free", "fast", "top"), sums)] + [Term("reclaimable", sums[-1], is_taken_off=True)]
-    return Keeping(shape, arenas, terms, WORDS, sums[-1])
+    return Keeping(shape, arenas, terms, {**USUAL, LISTED: FAST_LIST}, sums[-1])
 
 
 def _has_ended(row: ArenaTotals) -> bool:

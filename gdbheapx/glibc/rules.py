@@ -13,7 +13,7 @@ from gdbheapx.common.units import count_noun
 from gdbheapx.glibc import codes, freelists, survey
 from gdbheapx.glibc.arenas import Arena, ArenaWalk, Context, find_reaches, private_mappings, unite_mappings
 from gdbheapx.glibc.layouts import HEAP_INFO, NSMALLBINS, TCACHE_SMALL_BINS, align_chunk, bin_range, fast_size, tcache_range, tcache_size
-from gdbheapx.glibc.plan import find_glibc_code_spans
+from gdbheapx.glibc.plan import SIGABRT, find_glibc_code_spans
 from gdbheapx.glibc.records import MmappedTotals
 from gdbheapx.kernel.common.library import ADDRESS_MASK
 from gdbheapx.kernel.glibc import records as api
@@ -27,7 +27,6 @@ AbortMessages = Tuple[Tuple[Version, Optional[str]], ...]
 """What malloc says from a release on, the newest first; None where it does not notice."""
 _FIRST_RELEASE = (2, 12)
 _UNNOTICED: AbortMessages = ()
-SIGABRT = 6
 CRASHES = (4, 7, 8, 11)
 """SIGILL, SIGBUS, SIGFPE, SIGSEGV: malloc does not get them unless what it reads is damaged; nor does it abort."""
 FRAME_WORDS = 8

@@ -3,6 +3,7 @@
 Files: glibc/arenas.py, inferior/base.py, allocators/answers.py.
 """
 
+from types import SimpleNamespace
 from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 import pytest
@@ -14,6 +15,7 @@ from gdbheapx.common.problems import Diagnostic, ProblemCode
 from gdbheapx.glibc import codes, layouts
 from gdbheapx.glibc.arenas import Context, report_arena, tell_unless_changing
 from gdbheapx.glibc.layouts import make_geometry
+from gdbheapx.glibc.plan import find_glibc_code_spans
 from gdbheapx.glibc.rules import RULES, abort_of, choose_header_rule
 from gdbheapx.inferior import base
 from gdbheapx.inferior.base import Thread
@@ -133,6 +135,17 @@ def test_what_free_looks_at_first_decides_what_a_damaged_header_breaks(field: in
 def test_every_rule_has_a_code() -> None:
     """And a short name of its own."""
     assert all(RULES[rule][0] and len(rule) < 24 for rule in RULES)
+
+
+@pytest.mark.parametrize("name, is_inside", [("unlink_chunk.constprop.0", True), ("_int_free_create_chunk", True), ("qsort", False)])
+def test_static_functions_far_below_malloc_are_its_code(name: str, is_inside: bool) -> None:
+    """As in an upstream build of 2.42: unlink_chunk 0x3c70 bytes below malloc, farther than in any of Debian's."""
+    malloc = 0x45F0
+    function = SimpleNamespace(name=name, start=malloc - 0x3C70, end=malloc - 0x3C00)
+    symbols = {"malloc": SimpleNamespace(address=malloc), "free": SimpleNamespace(address=malloc + 0x540)}
+    target: Any = SimpleNamespace(module_symbol=lambda module, name: symbols.get(name), functions=lambda module: [function], modules=list)
+    spans = find_glibc_code_spans(target, None)  # type: ignore[arg-type]
+    assert spans is not None and any(span.start <= function.start < span.end for span in spans) == is_inside
 
 
 CODE, WAITING = 0x1000, 0x2000
