@@ -68,6 +68,7 @@ _LIVE: Dict[str, Tuple[Union[StepSentence, str], ...]] = {
     ),
     "CPython": (StepSentence("tracemalloc", "started in the program shows which code made the objects"),),
     "GCC": (StepSentence("-fmem-report", "makes the compiler show, when it finishes, what used the memory"),),
+    "LuaJIT": (StepSentence('collectgarbage("count")', "in the program shows how many KiB Lua's objects take"),),
     "MariaDB": (
         StepSentence("SHOW ENGINE INNODB STATUS", "shows the buffer pool; innodb_buffer_pool_size bounds it"),
         StepSentence(

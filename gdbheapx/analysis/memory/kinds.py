@@ -268,11 +268,18 @@ MARIADB = KnownRuntime(  # 10.11: what my_large_malloc() maps: pool and log of I
     shapes=(MappingShape("buffers of InnoDB, Aria and MyISAM", min_bytes=4 * MIB, sure=GUESS),),
 )
 
+LUAJIT = KnownRuntime(  # 2.1: segments of 128 KiB (lj_alloc.c: DEFAULT_GRANULARITY), which the kernel joins, and large objects each alone
+    "LuaJIT",
+    ("libluajit", "luajit"),
+    shapes=(MappingShape("objects", min_bytes=128 * KIB, sure=GUESS),),
+    code="machine code",
+)
+
 POSTGRES = KnownRuntime("PostgreSQL", ("postgres",), shared=(("/dev/zero", "shared_buffers and its other shared memory"),))
 
 NGINX = KnownRuntime("nginx", ("nginx",), shared=(("/dev/zero", "shared zones"),))
 
-RUNTIMES = (JVM, WASM, V8, GO, BEAM, PHP, RUBY, CPYTHON, GCC, MARIADB, POSTGRES, NGINX)
+RUNTIMES = (JVM, WASM, V8, GO, BEAM, PHP, RUBY, CPYTHON, GCC, MARIADB, LUAJIT, POSTGRES, NGINX)
 
 NAMES = (("Go: ", "Go"), ("v8", "V8"), ("zend_alloc", "PHP"), ("cpython:", "CPython"), ("dalvik-", "ART"))
 """How names that programs give to their anonymous memory begin, and whose they are."""

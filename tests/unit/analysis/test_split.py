@@ -295,3 +295,12 @@ def test_huge_pages_are_touched_by_one_call() -> None:
 def test_pieces_of_reservations_are_no_stacks() -> None:
     """A gap of 2 MiB is no guard; without a thread, a flag or a control block even a small one proves nothing."""
     assert not [one for one in divide(with_stacks([])).parts if one.kind == kinds.STACK]
+
+
+@pytest.mark.parametrize("modules, program", [(["/usr/sbin/nginx", "/usr/lib/libluajit-5.1.so.2.1.0"], "LuaJIT"), (["/usr/sbin/nginx"], None)])
+def test_large_mappings_of_a_program_with_luajit_are_its_guess(modules: List[str], program: Optional[str]) -> None:
+    """Segments of 128 KiB, which the kernel joins; smaller mappings have no owner."""
+    large, little = use(0x7F0000000000, 0x7F0001460000, resident=20 * MIB), use(0x7F0010000000, 0x7F0010010000, resident=0x10000)
+    found = divide(Recorded([large, little], modules=modules))
+    sizes = {(row.program, row.sure if row.program else ""): row.resident_bytes for row in found.parts}
+    assert sizes == ({("LuaJIT", "guess"): 20 * MIB, (None, ""): 0x10000} if program else {(None, ""): 20 * MIB + 0x10000})
