@@ -365,8 +365,8 @@ def make_arena_rows(
         row = JemallocArena(
             allocator=context.jemalloc.id,
             index=index,
-            address=TargetAddress(arena.address if arena is not None else 0),
-            kind=arena.kind if arena is not None else "auto",
+            address=TargetAddress(arena.address) if arena is not None else None,
+            kind=arena.kind if arena is not None else None,
             allocated_bytes=used_bytes + cached_bytes,
             cached_blocks=cached if is_whole else None,
             cached_bytes=cached_bytes if is_whole else None,

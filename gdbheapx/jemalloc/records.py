@@ -36,8 +36,8 @@ class JemallocArena(NamedTuple):
     allocator: str
     index: Annotated[int, Column("arena", TEXT)]  # type: ignore[assignment]  # hides tuple.index, which nobody calls on a record
     """Place in `arenas[]`."""
-    address: TargetAddress
-    """Of the arena_t."""
+    address: Optional[TargetAddress]
+    """Of the arena_t; None if that cannot be read, as the next."""
     kind: Annotated[Optional[str], Column("kind", TEXT, goes=1)]
     """`auto`, `manual` or `huge`."""
     allocated_bytes: Annotated[Optional[int], hidden_column(ADD)]

@@ -328,7 +328,7 @@ def check_arena_lost(patient: Patient, asked: Asked, code: str) -> None:
             assert rows[index][column] in (row[column], None), (index, column)
         assert rows[index]["allocated_bytes"] == row["allocated_bytes"]
         if index == OTHER_ARENA:
-            assert rows[index]["metadata_bytes"] is None and rows[index]["threads"] is None and rows[index]["mapped_bytes"] is None
+            assert {rows[index][column] for column in ("address", "kind", "metadata_bytes", "threads", "mapped_bytes")} == {None}
         else:
             assert rows[index]["metadata_bytes"] == row["metadata_bytes"] and rows[index]["threads"] == row["threads"]
     assert rows_of(patient.ask("chunks", "--status", "used", "--status", "free")) == [row for row in patient.blocks if row[2] in ("used", "free")]
