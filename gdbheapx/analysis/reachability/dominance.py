@@ -856,7 +856,7 @@ def _find_joint_owners(tallied: OwnerTally) -> List[OwnedMemory]:
 
 def _find_voted_owners(tallied: OwnerTally, shared_bytes: int) -> List[OwnedMemory]:
     """Variables: those from which the shortest ways lead to most of what several hold. Where runtimes give names, what has one by itself is
-    such a variable, but a module; not one that leads to more than all that several hold: by way of an owner, as functions do by sys.modules.
+    such a variable, but a module, not one that leads to more than all that several hold, by way of an owner, as functions by sys.modules.
     """
     roots_from, votes = tallied.reach.roots_from, {}  # type: int, Dict[int, int]
     parents = (tallied.graph.named_parents if tallied.has_starts else tallied.graph.parents)(roots_from)
