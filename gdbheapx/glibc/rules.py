@@ -754,15 +754,12 @@ class DamagedHeader:
 
     def _iterate_places(self, block: int, end: int) -> Iterator[int]:
         head, alignment, before = 2 * self._geometry.word_bytes, self._geometry.alignment_bytes, -1
-        plain = block + alignment - head
         for _ in range(MOST_PLACES):
             place = -(-(block + head) // alignment) * alignment - head
             if place + head > end:
                 return
             if place != before:
                 yield place
-            if 0 < place - plain < self._geometry.min_chunk_bytes and place + alignment + head <= end:
-                yield place + alignment
             before, alignment = place, 2 * alignment
 
     def _find_header(self, block: int, total: int) -> Optional[Header]:

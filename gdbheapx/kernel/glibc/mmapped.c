@@ -221,21 +221,18 @@ static int judge(const struct mmapped *scan, uint64_t address, const uint8_t *he
     return !(hit->total & mask);
 }
 
-/* Where the header of a block that begins at `block` can be: by ascending alignment of what memalign gave. */
+/* Where the header of a block that begins at `block` can be: by ascending alignment of what memalign gave. (A gap too small for a chunk is
+   made larger by one alignment, see _int_memalign: that is the place of twice the alignment.) */
 static unsigned places_of(const struct mmapped *scan, uint64_t block, uint64_t end, uint64_t *places)
 {
     const uint64_t head = 2 * scan->geometry.word;
     unsigned count = 0;
-    for (uint64_t alignment = scan->geometry.alignment; alignment && alignment < end - block && count + 2 < MAX_PLACES; alignment <<= 1) {
+    for (uint64_t alignment = scan->geometry.alignment; alignment && alignment < end - block && count < MAX_PLACES; alignment <<= 1) {
         uint64_t place = ((block + head + alignment - 1) & ~(alignment - 1)) - head;
         if (place < block || place >= end)
             break;
         if (!count || places[count - 1] != place)
             places[count++] = place;
-        /* _int_memalign: a gap too small for a chunk is made larger by one alignment. */
-        uint64_t lead = place - (block + scan->plain_offset);
-        if (lead && lead < scan->geometry.min_chunk && place + alignment < end)
-            places[count++] = place + alignment;
     }
     return count;
 }

@@ -4,7 +4,7 @@ Files: glibc/arenas.py, inferior/base.py, allocators/answers.py.
 """
 
 from types import SimpleNamespace
-from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, List, Sequence, Set, Tuple
 
 import pytest
 
@@ -153,14 +153,6 @@ CODE, WAITING = 0x1000, 0x2000
 GETPID, MUNMAP = 39, 11
 
 
-class FakeArena(NamedTuple):
-    """What is asked of an arena."""
-
-    address: int
-    state: Any
-    title: str = "arena 0"
-
-
 class FakeTarget:
     """A process of which each thread stands at one of these places, in a system call or not."""
 
@@ -185,14 +177,8 @@ class FakeTarget:
 
 def context_of(target: Any, told: List[ProblemCode]) -> Any:
     """A context that collects codes."""
-
-    class Glibc(NamedTuple):
-        module: Any = None
-
-    def report(code: ProblemCode, address: Optional[int], what: str, hint: Optional[str]) -> None:
-        told.append(code)
-
-    return Context(target, Glibc(), None, None, None, report, None, tuple)  # type: ignore[arg-type]
+    glibc: Any = SimpleNamespace(module=None)
+    return Context(target, glibc, None, None, None, lambda code, *rest: told.append(code), None, tuple)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -218,7 +204,7 @@ def test_who_runs_in_an_object(pcs: Sequence[int], system_call: int, running: Se
 def test_an_arena_in_the_middle_of_a_change(kind: str, mutex: int, pcs: Sequence[int], is_changing: bool) -> None:
     """Its mutex is held, or the only thread, which takes none, stands in malloc's object. A core tells what does not add up."""
     told: List[ProblemCode] = []
-    arena: Any = FakeArena(0x5000, {"mutex": mutex})
+    arena: Any = SimpleNamespace(address=0x5000, state={"mutex": mutex}, title="arena 0")
     report_arena(context_of(FakeTarget(kind, pcs), told), arena, [Diagnostic(codes.CHUNK_SMALL, 0x5010, "too small", None)])
     assert told == [codes.ARENA_CHANGING if is_changing else codes.CHUNK_SMALL]
 

@@ -83,6 +83,7 @@ def test_damage_has_rows_that_are_bounded_and_in_order(kernel: Kernel, case: Tup
     geometry, region, cached_chunks, source, members, flags = case
     found_rows, counts = check(kernel, source, geometry, region, flags, cached_chunks, members)
     check_like_walk(found_rows, counts, reference_walk.walk(source, geometry, region, cached_chunks))
+    assert flags & api.REGION_BINS_KNOWN or not counts[api.BROKEN_NOT_BINNED]
     for rule, count in enumerate(counts):
         assert sum(row.rule == rule for row in found_rows) == min(count, api.MOST_ROWS)
 
@@ -171,12 +172,13 @@ def test_a_member_that_breaks_a_rule(kernel: Kernel, place: int, value: int, rul
     room.single(TCACHE_ENTRIES, [64] * 3, 0xABCD)
     room.single([0x10800, 0x10900], [32, 32], 7, 16)
     room.ring(0x10F00, LARGE)
-    room.put(place, value)
     lists = [
         api.MemberList(TCACHE, 0x10100, 3, 64, 64, 0xABCD, False),
         api.MemberList(FAST, 0x10800, 2, 32, 32, 0, False),
         api.MemberList(BIN, 0x10F00, 4, 0x500, 0x600, 0, True),
     ]
+    assert room.check(kernel, *lists) == {}
+    room.put(place, value)
     assert (chunk, told) in [row[:2] for row in room.check(kernel, *lists)[rule]]
 
 

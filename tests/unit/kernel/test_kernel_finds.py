@@ -163,6 +163,16 @@ def test_a_header_inside_a_block_that_names_another_one(kernel: Kernel) -> None:
     assert walker.scan_mmapped([(BASE, BASE + len(data))], False, 1, len(data)) == ([chunk], True)
 
 
+def test_a_header_on_a_page_begins_its_block(kernel: Kernel) -> None:
+    """No alignment puts it on another page than the first: what says so is no header."""
+    data = bytearray(6 * 4096)
+    chunk = mapped(data, heap.LP64, BASE, 2, 16, False)
+    for place, value in enumerate((4096, 2 * 4096 | 2)):
+        heap.put(data, heap.LP64, 4 * 4096 + 8 * place, value)
+    walker = ChunkWalker(kernel, BytesSource(((BASE, bytes(data)),)), heap.LP64, Budget())
+    assert walker.scan_mmapped([(BASE, BASE + len(data))], False, 2, 5 * 4096) == ([chunk], False)
+
+
 def test_a_block_goes_on_behind_its_range(kernel: Kernel) -> None:
     """Up to the limit that its range has: a program may protect a page inside, behind which another range begins with the rest of it. What
     lies beyond the limit is no block, and one that follows is met from the range that it begins in."""
