@@ -42,7 +42,7 @@ where the program has the memory: for the owners and types of the memory in use.
 Ruby, PHP or Perl the same look adds a table in which every byte of RSS, or of the core, stands once, whatever the verdict.
 Of BIND's server (9.16, 9.18, 9.20) its memory contexts by name are always shown, with their sum against what malloc has in use.
 """
-SITES_HELP = """--sites adds to a page, and to --page, which functions may have allocated the memory in use, by the program's code:
+SITES_HELP = """--sites adds to a page which functions may have allocated the memory in use, by the program's code:
 candidates, no stack, as `census --sites` has them. Every block is read then, as by --deep, and code for seconds to minutes; it requires
 gdbheapx[sites].
 """

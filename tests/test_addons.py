@@ -182,7 +182,8 @@ def test_a_command_that_is_gone_says_how_to_get_it(checkout: Checkout, untouched
     [
         ("views", ("report", "--html", "page.html")),
         ("labs", ("census", "--sites")),
-        ("labs", ("report", "--json", "--page", "--sites")),
+        ("views", ("report", "--json", "--page")),
+        ("labs", ("report", "--json", "--sites", "--page")),
     ],
 )
 def test_an_option_that_is_gone_says_so(checkout: Checkout, untouched: Process, addon: str, words: Sequence[str]) -> None:

@@ -15,10 +15,12 @@ from gdbheapx.kernel.common.library import C_FILES, SOURCE_ID, pack_bytes
 from tools import libraries
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-LEFT_OUT = ("gdbheapx/addons/views/html/command.py", "gdbheapx/addons/views/query/command.py", "gdbheapx/addons/views/query/engine.py", "gdbheapx/gdbinit.py")
-"""Pages need their templates, SQL a library; gdbinit.py is the end of the file."""
-PAGES = os.path.join("gdbheapx", "addons", "views", "html", "")
-"""What makes pages."""
+LEFT_OUT = (
+    *("gdbheapx/addons/views/html/%s.py" % name for name in ("command", "geometry", "page_values", "render")),
+    *("gdbheapx/addons/views/query/%s.py" % name for name in ("command", "engine")),
+    "gdbheapx/gdbinit.py",
+)
+"""Pages need their templates, SQL a library; gdbinit.py is the end of the file. What a page shows is read: its snapshots have it."""
 
 HEAD = '''"""gdbheapx {version} in one file: in gdb, `source {name}`, then `heapx`; from a shell, `python3 -I {name} --pid N report`, with gdb or without one.
 Made by tools/make_single.py; the source is in the modules below.
@@ -86,7 +88,7 @@ if "gdb" not in sys.modules:  # run by Python: the shell's command, which has gd
 
 def modules(addons):
     """(module name, path, text) of the core and of these add-ons, packages before their members."""
-    left_out = (*(os.path.join("gdbheapx", "addons", name, "") for name in catalogue.ADDON_COMMANDS if name not in addons), PAGES)
+    left_out = tuple(os.path.join("gdbheapx", "addons", name, "") for name in catalogue.ADDON_COMMANDS if name not in addons)
     for folder, package in (("gdbheapx", "gdbheapx"), ("commands", "gdbheapx.commands")):
         for where, folders, files in os.walk(os.path.join(ROOT, folder)):
             folders[:] = sorted(name for name in folders if name != "__pycache__")

@@ -55,7 +55,9 @@ class Magic(Recogniser):
 
 
 def find_leading_to_all(session: Session) -> Optional[str]:
-    """Return the name of a runtime in the target whose arenas lead to all of its objects, or None."""
+    """Return the name of a runtime in the target whose arenas lead to all of its objects; None without one, and of a snapshot."""
+    if not session.target.has_memory:
+        return None
     world = CensusTarget.of(session)
     leading = (recogniser for recogniser in list_recognisers() if recogniser.leads_to_all and recogniser.is_here(world))
     return next((recogniser.table.name for recogniser in leading if recogniser.table is not None), None)
