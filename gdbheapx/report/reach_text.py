@@ -445,7 +445,7 @@ def _make_remarks_page(leaks: Leaks) -> Page:
         yield "Blocks reachable only through a pointer into their middle, by its offset: %s" % offsets
     if leaks.runtime is not None:
         yield ""
-        yield "%s's arenas lead to all of its objects: those that the program has lost in cycles count as reachable." % leaks.runtime
+        yield "%s's arenas point to all of its objects: those that the program has lost in cycles count as reachable." % leaks.runtime
     if leaks.low_addresses:
         yield ""
         yield "The heap lies below 4 GiB, where small numbers look like pointers: a few leaked blocks may count as reachable."

@@ -163,7 +163,7 @@ class Leaks(NamedTuple):
     fields: Sequence[HeldByField] = ()
     """What objects of a runtime with a collector hold, by class and field, the largest first."""
     runtime: Optional[str] = None
-    """Its arenas lead to all of its objects: none of them is ever leaked."""
+    """Its arenas point to all of its objects: none of them is ever leaked."""
 
     @property
     def classes(self) -> LeakClasses:

@@ -95,7 +95,7 @@ def test_leaks_in_words() -> None:
     assert str(next(iter(reach_text.make_leaks_page(some, None, coverage=seen)))).startswith("Leaked: at least 8 bytes in 1 block")
     assert next(iter(reach_text.make_leaks_page(nothing, None))) == "Leaked: nothing"
     perl = list(reach_text.make_leaks_page(nothing._replace(runtime="Perl"), None))[-1]
-    assert perl == "Perl's arenas lead to all of its objects: those that the program has lost in cycles count as reachable."
+    assert perl == "Perl's arenas point to all of its objects: those that the program has lost in cycles count as reachable."
     inner = list(reach_text.make_leaks_page(nothing._replace(offsets=[(65535, 2634), (15571, 9)]), None))[-1]
     assert inner == "Blocks reachable only through a pointer into their middle, by its offset: 65,535 or more (2,634), 15,571 (9)"
     assert reach_text.make_leaks_data(none, None, None, seen)["classes"]["leaked"] == {
