@@ -23,7 +23,7 @@ from gdbheapx.common.model import GUESS, Finding, SplitPart, StepSentence
 from gdbheapx.common.ranges import Range
 from gdbheapx.common.stops import Reads
 from gdbheapx.common.units import Sentence, SentenceSize, count_noun, format_share, join_sentences, make_sentence
-from gdbheapx.common.verdict import HELD_BY_PROGRAM, LEAKED_PERCENT, LEAKED_PERCENT_1_0, SMALL_BYTES, WORTH_BYTES, HeapVerdict
+from gdbheapx.common.verdict import HELD_BY_PROGRAM, LEAKED_PERCENT, LEAKED_PERCENT_1_0, MATTERS, SMALL_BYTES, WORTH_BYTES, HeapVerdict
 from gdbheapx.kernel.blocks.graph import NativeSum
 
 USED, FREE, OVERHEAD, ABSENT = "runtime-used", "runtime-free", "runtime-overhead", "not-in-ram"
@@ -288,6 +288,9 @@ def with_leaked(judged: HeapVerdict, inside: Optional[InsideAnswer], whole_bytes
     if inside is None or leaked is None or not is_judged or not is_much_leaked(inside, 0 if is_held else whole_bytes):
         return with_open(judged, inside)
     evidence = make_sentence("%s that nothing points to", _of_used(leaked, inside))
+    absent_bytes = leaked.bytes + inside.absent_bytes - inside.used.bytes  # if no block that is held was ever touched
+    if absent_bytes > MATTERS * leaked.bytes:
+        evidence = make_sentence("%s, at least %s of it not in memory", evidence, SentenceSize(absent_bytes))
     hint = "%s groups them by size and content, with the blocks behind them" % hint_command("leaks")
     first = Finding("Leaked", evidence, hint, findings.LEAKED, count_noun(leaked.blocks, "block"), leaked.bytes)
     held = judged.lines[0]._replace(hint=None) if judged.code == findings.IN_USE else judged.lines[0]

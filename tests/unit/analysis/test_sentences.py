@@ -525,7 +525,8 @@ def judged(whole: Any) -> Iterable[Finding]:
 
 UNJOINED = EndedThreads(4000, 31 * MB, 5000 * MB, 0, 0, [ThreadStart("work in app", 3000), ThreadStart("app+0x1189", 9)])
 MEMORY = {
-    "leaked": Case(leaked(), [codes.LEAKED, codes.IN_USE], ["28.0 MiB of 90.0 MiB in use (31 %) that nothing points to", "3 blocks"]),
+    "leaked": Case(leaked(absent_bytes=64 * MB), [codes.LEAKED, codes.IN_USE], ["28.0 MiB of 90.0 MiB in use (31 %) that nothing points to", "3 blocks"]),
+    "leaked-absent": Case(leaked(absent_bytes=65 * MB), [codes.LEAKED, codes.IN_USE], ["that nothing points to, at least 3.0 MiB of it not in memory"]),
     "leaked at most": Case(leaked(leaked_is_upper_bound=True), [codes.IN_USE], ["at most 28.0 MiB of 90.0 MiB in use (31 %) are leaked", "was not read"]),
     "not looked at": Case(lambda: inside.with_leaked(IN_USE, None).lines, [codes.IN_USE], ["gdbheapx leaks shows whether some are leaked"]),
     "garbage in cycles": Case(leaked(leaked=None, garbage=SimpleNamespace(bytes=20 * MB, runtime="CPython")), [codes.IN_USE, codes.COLLECTOR_CYCLES], ["20.0 MiB of 90.0 MiB in use (22 %) are CPython objects in cycles"]),
