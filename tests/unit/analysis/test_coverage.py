@@ -204,5 +204,5 @@ def test_a_runtime_whose_arenas_lead_to_all_is_named(is_loaded: bool, name: Opti
     table = SimpleNamespace(name="Perl")
     others = [SimpleNamespace(leads_to_all=False, table=table, is_here=lambda world: True), SimpleNamespace(leads_to_all=True, table=None, is_here=lambda world: True)]
     monkeypatch.setattr(registry, "list_recognisers", lambda: [*others, SimpleNamespace(leads_to_all=True, table=table, is_here=lambda world: is_loaded)])
-    target = SimpleNamespace(word_bytes=8, little_endian=True, kind="core")
+    target = SimpleNamespace(word_bytes=8, little_endian=True, kind="core", has_memory=True)
     assert registry.find_leading_to_all(SimpleNamespace(target=target, world=None)) == name  # type: ignore[arg-type]
