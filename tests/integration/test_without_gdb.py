@@ -12,7 +12,7 @@ from typing import List
 
 import pytest
 
-from gdbheapx.app import runner
+from gdbheapx.app import stopping
 from tests.support import jemallocs
 from tests.support.glibc import check_identity
 from tests.support.paths import GDB
@@ -109,7 +109,7 @@ def test_it_goes_on_serving(stage: Stage, live: str) -> None:
         outcome = alone(process.target(live), *words, "--json")
         problems = {problem["code"] for problem in outcome.envelope["problems"]}
         assert outcome.code == (4 if problems else 0) and problems <= {"arena-changing"}, (problems, outcome.stderr)
-        assert 1 <= outcome.envelope["target"]["stops"] <= runner.MOST_MOMENTS
+        assert 1 <= outcome.envelope["target"]["stops"] <= stopping.MOST_MOMENTS
     check_free(process)
 
 

@@ -199,14 +199,14 @@ def test_a_step_over_several_samples_is_one() -> None:
     assert steps.count == 1 and steps.kept[0].returned_bytes == 60 * MB
 
 
-def said(found: History) -> str:
+def said(samples: Iterable[Sample]) -> str:
     """The summary as people read it."""
-    summary = found.summary(codes.TIMES, 0)
-    lines = [text.format_verdict(summary), *text.format_end_state(summary)]
-    lines += [text.format_growth(name, one, has_rate=not summary.steps) for name, one in (("RSS", summary.rss), ("in use", summary.used)) if one is not None]
-    lines += [text.of_step(one) for one in summary.last_steps]
-    lines += [text.of_undecided(summary.undecided_bytes)] if summary.undecided_bytes else []
-    return "\n".join([*lines, *([text.of_worth(summary.worth, summary.steps)] if summary.worth is not None else [])])
+    found = summary(samples)
+    lines = [text.format_verdict(found), *text.format_end_state(found)]
+    lines += [text.format_growth(name, one, has_rate=not found.steps) for name, one in (("RSS", found.rss), ("in use", found.used)) if one is not None]
+    lines += [text.of_step(one) for one in found.last_steps]
+    lines += [text.of_undecided(found.undecided_bytes)] if found.undecided_bytes else []
+    return "\n".join([*lines, *([text.of_worth(found.worth, found.steps)] if found.worth is not None else [])])
 
 
 def test_what_is_in_use_need_not_be_in_ram() -> None:
