@@ -201,8 +201,11 @@ def test_every_printed_name_is_accepted(stage: Stage, core: str, tmp_path: Path)
     assert heapx(process.target("live"), "snapshot", str(tmp_path / "keys.snap")).code == 0
     for target in (process.target("live"), ["--snapshot", str(tmp_path / "keys.snap")]):
         row = heapx(target, "owners", "--depth", "3", "--limit", "3", "--json").data["owners"][0]
+        retained = {row["owner"]: row["retained_bytes"]}
         while row["children"]:
             row = row["children"][-1]
+            retained[row["owner"]] = row["retained_bytes"]
         same = heapx(target, "owners", "--of", row["owner"], "--json").data["owners"][0]
-        assert (same["owner"], same["retained_bytes"]) == (row["owner"], row["retained_bytes"])
+        assert same["owner"] in (row["owner"], row["owner"] + " in keys-O2")
+        assert same["retained_bytes"] == retained[same["owner"]]
         assert heapx(target, "whatis", row["owner"], "--json").code == 0
