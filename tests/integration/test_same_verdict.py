@@ -39,6 +39,11 @@ def told(answer: Dict[str, Any]) -> Dict[str, Any]:
     return {"verdict": (data["verdict"]["kind"], data["verdict"]["code"], data["verdict"]["sure"]), "each": verdicts, "findings": codes}
 
 
+def without_sureness(answer: Dict[str, Any]) -> Dict[str, Any]:
+    each = {name: one[:2] for name, one in answer["each"].items()}
+    return {**answer, "verdict": answer["verdict"][:2], "each": each}
+
+
 def report(target: List[str]) -> Dict[str, Any]:
     return dict(heapx(target, "report", "--deep", "--json").envelope)
 
@@ -53,7 +58,9 @@ def test_the_same_verdict_whatever_is_looked_at(stage: Stage, live: str, name: s
     answer = report(process.target(live))
     alive, has_fastbins = told(answer), answer["data"]["totals"]["glibc"]["fast_bytes"] > 0  # glibc 2.43 has none
     targets += [] if kernelcore.reason() else [process.target("core")]
-    assert [told(report(target)) for target in targets] == [alive] * len(targets)
+    answers = [told(report(target)) for target in targets]
+    assert [without_sureness(one) for one in answers] == [without_sureness(alive)] * len(targets)
+    assert [one for one in answers if one["verdict"][2] != alive["verdict"][2]] in ([], answers[1:2])  # gdb's core does not tell which zeros were in RAM
     if name == "drained" and (has_fastbins or arguments[0] != "queue"):
         kind, code, notes = DRAINED[arguments[0]]
         assert alive["verdict"] == (kind, code, "certain") and set(notes) == set(alive["findings"]) - {code}
