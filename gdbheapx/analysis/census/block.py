@@ -79,6 +79,8 @@ def find_address(session: Session, place: Union[int, str]) -> int:
     heap_graph.check_owners_fit(session)
     tallied = dominance.tally_owners(session, *make_named_graph(session))
     node = dominance.find_named_node(tallied, place)
+    if node is not None and not session.target.has_memory and tallied.root(node) is not None:  # a snapshot has blocks alone
+        node = dominance.find_storage(tallied, node)
     address = tallied.address(node) if node is not None else None
     if address is None:
         if isinstance(place, Unevaluated):

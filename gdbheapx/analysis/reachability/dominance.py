@@ -913,6 +913,12 @@ def find_named_node(tallied: OwnerTally, what: str) -> Optional[int]:
     return next((node for node in held if named[not tallied.is_container(node)](node) == what), None)
 
 
+def find_storage(tallied: OwnerTally, root: int) -> int:
+    """Return the block that a variable points to and that is called as the variable is; the variable where there is none."""
+    name, held = tallied.name(root).split(" in ")[0], tallied.graph.children(tallied.tree, root, MOST_OWNERS)[0]
+    return next((node for node in held if not tallied.is_container(node) and tallied.name(node) == name), root)
+
+
 def _search_name(tallied: OwnerTally, what: str) -> Optional[int]:
     """Search the name from the largest owners down: a printed node is large, or lies below the beginning of its name."""
     block = BLOCK_NAME.match(what)
