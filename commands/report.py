@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any, Optional, Tuple
 from gdbheapx.allocators.session import Session
 from gdbheapx.command import HTML, NAMES, CommandAnswer, Options, Switch, TextStyle, declare_argument, declare_command
 from gdbheapx.common import addon_loader
-from gdbheapx.common.errors import UsageError
+from gdbheapx.common.errors import HeapxError, UsageError
 from gdbheapx.common.hints import hint_command
+from gdbheapx.common.problems import NOT_IN_SNAPSHOT
 from gdbheapx.common.stops import Reads, in_stop, predict_ms
 
 if TYPE_CHECKING:
@@ -124,8 +125,14 @@ def answer_report(session: Session, options: Options) -> CommandAnswer:
         overview = overview.without(session.refuses)
     page: Any = None
     if of_page is not None:
-        read = session.kept("page", Optional[of_page.PageParts], lambda: made()[1])
-        page = of_page.complete_parts(session, read, options.sites)
+        try:
+            read = session.kept("page", Optional[of_page.PageParts], lambda: made()[1])
+            page = of_page.complete_parts(session, read, options.sites)
+        except HeapxError as error:
+            if error.code != NOT_IN_SNAPSHOT:
+                raise
+            cause = "this snapshot has none of the parts that only a page shows"
+            session.problem(error.code, None, cause, "take it where the add-on views is installed", partial=False)
 
     brief = shorten_overview(overview)
 

@@ -23,6 +23,7 @@ from tests.support import compilers, mimallocs
 from tests.support.gcores import gcore
 from tests.support.paths import ROOT
 from tests.support.processes import Lasting, Process, Stage
+from tests.support.tool import heapx
 from tools import libraries, make_single
 
 pytestmark = pytest.mark.once  # imports and words alone
@@ -192,6 +193,17 @@ def test_an_option_that_is_gone_says_so(checkout: Checkout, untouched: Process, 
         pytest.skip("this copy has it")
     done = checkout.ask("--core", str(untouched.core()), *words)
     assert done.returncode == 2 and "is part of the add-on %s, which is not installed" % addon in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("checkout", [["views"], ["labs"]], ids=["without-views", "without-labs"], indirect=True)
+def test_a_page_of_a_snapshot_without_its_parts(checkout: Checkout, untouched: Process, tmp_path: Path) -> None:
+    """A snapshot that was taken without the add-on views has a page all the same: of what a report has."""
+    taken = checkout.ask("--core", str(untouched.core()), "snapshot", str(tmp_path / "one.snap"))
+    assert taken.returncode == 0, taken.stderr
+    drawn = heapx(["--snapshot", str(tmp_path / "one.snap")], "report", "--html", str(tmp_path / "page.html"))
+    assert drawn.code == 0 and "Size classes" in (tmp_path / "page.html").read_text(), drawn.stderr
+    page = heapx(["--snapshot", str(tmp_path / "one.snap")], "report", "--page", "--json").envelope
+    assert ("page" in page["data"]) is ("views" not in checkout.missing) is ("not-in-snapshot" not in [one["code"] for one in page["problems"]])
 
 
 def test_no_help_names_what_is_gone(checkout: Checkout) -> None:
